@@ -1,0 +1,102 @@
+"""Edges sorted by destination, with their by-source view: what the graph-attention kernels read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Static edges from ``num_src`` source nodes to ``num_dst`` destination nodes.
+
+    Attributes
+    ----------
+    src, dst : Tensor, shape (M,), int64
+        Source and destination of each edge; `dst` does not decrease.
+    dst_ptr : Tensor, shape (num_dst + 1,), int64
+        Edges ``dst_ptr[i]`` to ``dst_ptr[i + 1] - 1`` lead into destination node i.
+    src_perm : Tensor, shape (M,), int64
+        The edges in order of their source; ties keep the order by destination.
+    src_ptr : Tensor, shape (num_src + 1,), int64
+        Edges ``src_perm[src_ptr[j] : src_ptr[j + 1]]`` leave source node j.
+    num_src, num_dst : int
+        Number of nodes on each side.
+    """
+
+    src: Tensor
+    dst: Tensor
+    dst_ptr: Tensor
+    src_perm: Tensor
+    src_ptr: Tensor
+    num_src: int
+    num_dst: int
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, M."""
+        return self.src.numel()
+
+    @classmethod
+    def from_sorted(cls, edge_index: Tensor, num_src: int, num_dst: int) -> Edges:
+        """Build the views of edges that are sorted by destination already.
+
+        Parameters
+        ----------
+        edge_index : Tensor, shape (2, M)
+            Row 0 holds the sources, row 1 the destinations.
+        num_src, num_dst : int
+            Number of nodes on each side.
+
+        Raises
+        ------
+        ValueError
+            If the edges are not sorted by destination, or name a node that is not there.
+        """
+        src, dst = edge_index[0].long().contiguous(), edge_index[1].long().contiguous()
+        if src.numel():
+            if bool((dst[1:] < dst[:-1]).any()):
+                raise ValueError("edges are not sorted by destination")
+            for name, index, count in (("source", src, num_src), ("destination", dst, num_dst)):
+                low, high = int(index.min()), int(index.max())
+                if low < 0 or high >= count:
+                    raise ValueError(f"edges name {name} node {low if low < 0 else high}, of {count} nodes")
+        src_perm = torch.argsort(src, stable=True)
+        return cls(src, dst, _pointers(dst, num_dst), src_perm, _pointers(src, num_src), num_src, num_dst)
+
+    def repeated(self, copies: int) -> Edges:
+        """Return `copies` graphs side by side, as a batch folded into the nodes needs them.
+
+        Node i of copy b has the number ``b * num_nodes + i``.
+        """
+        if copies == 1:
+            return self
+        copy = torch.arange(copies, device=self.src.device)[:, None]
+
+        def shift(index: Tensor, step: int) -> Tensor:
+            return (index[None, :] + copy * step).flatten()
+
+        def shift_pointers(pointers: Tensor) -> Tensor:
+            return torch.cat([shift(pointers[:-1], self.num_edges), pointers.new_tensor([copies * self.num_edges])])
+
+        return Edges(
+            src=shift(self.src, self.num_src),
+            dst=shift(self.dst, self.num_dst),
+            dst_ptr=shift_pointers(self.dst_ptr),
+            src_perm=shift(self.src_perm, self.num_edges),
+            src_ptr=shift_pointers(self.src_ptr),
+            num_src=copies * self.num_src,
+            num_dst=copies * self.num_dst,
+        )
+
+    def to(self, device: torch.device | str) -> Edges:
+        """Return the same edges on another device."""
+        tensors = (t.to(device) for t in (self.src, self.dst, self.dst_ptr, self.src_perm, self.src_ptr))
+        return Edges(*tensors, num_src=self.num_src, num_dst=self.num_dst)
+
+
+def _pointers(index: Tensor, num_nodes: int) -> Tensor:
+    counts = torch.bincount(index, minlength=num_nodes)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -1,0 +1,79 @@
+"""Section ``diagnostics``: what is logged, kept and drawn."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from etesian.schema.base import Section
+
+
+class SaveFrequency(Section):
+    """A checkpoint every ``save_frequency`` (null: never); the last ``num_models_saved`` are kept (-1: all)."""
+
+    save_frequency: int | None = Field(default=None, ge=1)
+    num_models_saved: int = Field(default=0, ge=-1)
+
+
+class CheckpointSettings(Section):
+    """Checkpoints beside ``last.ckpt`` (every validation and every ``save_frequency``) and ``best.ckpt``."""
+
+    every_n_minutes: SaveFrequency = SaveFrequency()
+    every_n_epochs: SaveFrequency = SaveFrequency()
+    every_n_train_steps: SaveFrequency = SaveFrequency()
+
+
+class TensorBoardSettings(Section):
+    """TensorBoard beside the CSV that is always written."""
+
+    enabled: bool = False
+
+
+class LogSettings(Section):
+    """Logging of metrics: one row every ``interval`` steps."""
+
+    interval: int = Field(default=10, ge=1)
+    tensorboard: TensorBoardSettings = TensorBoardSettings()
+
+
+class PlotSettings(Section):
+    """Pictures at the end of the run."""
+
+    enabled: bool = True
+    parameters: list[str] | None = None
+    """Variables that are drawn; null draws every output."""
+    sample_idx: int = Field(default=0, ge=0)
+    """Sample of the test period that the maps show."""
+
+
+class ScoresSettings(Section):
+    """The table of scores over the test period at the end of the run."""
+
+    enabled: bool = True
+    lead_times: int = Field(default=1, ge=1)
+    """Steps that are rolled out and scored."""
+    climatology: Literal["monthly", "daily", "none"] = "monthly"
+    """Mean of the training period by calendar month or day of the year."""
+    allow_large: bool = False
+    """Compute the climatology even of a training period over 20 GB."""
+    climatology_file: str | None = None
+    """NetCDF to read the climatology from instead."""
+
+
+class DebugSettings(Section):
+    """For finding faults."""
+
+    anomaly_detection: bool = False
+
+
+class DiagnosticsSettings(Section):
+    """Logging, checkpoints, pictures and scores."""
+
+    enable_progress_bar: bool = True
+    check_val_every_n_epoch: int = Field(default=1, ge=1)
+    log: LogSettings = LogSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    plot: PlotSettings = PlotSettings()
+    scores: ScoresSettings = ScoresSettings()
+    debug: DebugSettings = DebugSettings()

@@ -1,0 +1,68 @@
+"""Section ``graph``: hidden nodes and the three sets of edges."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from etesian.schema.base import Section
+
+Norm = Literal["unit-std", "unit-max", "none"]
+
+
+class HiddenNodesSettings(Section):
+    """Hidden nodes: the vertices of an icosahedron refined ``resolution`` times."""
+
+    resolution: int = Field(ge=0, le=9)
+
+
+class NodesSettings(Section):
+    """Nodes that are built here; the data nodes are the dataset's own grid points."""
+
+    hidden: HiddenNodesSettings
+
+
+class CutOffEdgesSettings(Section):
+    """Encoder edges: every data node within ``cutoff_factor`` times the hidden nodes' reference distance."""
+
+    cutoff_factor: float = Field(default=0.6, gt=0)
+
+
+class MultiScaleEdgesSettings(Section):
+    """Processor edges: neighbours within ``x_hops`` on each of the refinement levels."""
+
+    x_hops: int = Field(default=1, ge=1, le=4)
+    scale_resolutions: list[int] | None = None
+    """Levels whose edges are taken; null takes all from 0 to the nodes' own."""
+
+
+class NearestEdgesSettings(Section):
+    """Decoder edges: each data node from its nearest hidden nodes."""
+
+    num_nearest_neighbours: int = Field(default=3, ge=1)
+
+
+class EdgesSettings(Section):
+    """The three sets of edges, named source 2 target."""
+
+    data2hidden: CutOffEdgesSettings = CutOffEdgesSettings()
+    hidden2hidden: MultiScaleEdgesSettings = MultiScaleEdgesSettings()
+    hidden2data: NearestEdgesSettings = NearestEdgesSettings()
+
+
+class EdgeAttributesSettings(Section):
+    """Norm of the two edge attributes."""
+
+    edge_length: Norm = "unit-std"
+    edge_dirs: Norm = "unit-std"
+
+
+class GraphSettings(Section):
+    """The graph, rebuilt when anything it is made from changes."""
+
+    nodes: NodesSettings
+    edges: EdgesSettings = EdgesSettings()
+    edge_attributes: EdgeAttributesSettings = EdgeAttributesSettings()
+    overwrite: bool = False
+    """Rebuild even where a cached graph fits."""

@@ -1,0 +1,40 @@
+"""Section ``system``: where the run takes place."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from etesian.schema.base import Section
+
+
+class HardwareSettings(Section):
+    """Devices. On ``cpu``, ``num_gpus_per_node`` counts the data-parallel processes a node."""
+
+    accelerator: Literal["cpu", "cuda"] = "cpu"
+    num_gpus_per_node: int = Field(default=1, ge=1)
+    num_nodes: int = Field(default=1, ge=1)
+
+
+class InputSettings(Section):
+    """What is read."""
+
+    dataset: str
+    """Path of an anemoi dataset, or ``embedded:ncep-monthly-5deg``."""
+    graph: str | None = None
+    """File that the graph is kept in; null keeps it in the user's cache folder."""
+
+
+class OutputSettings(Section):
+    """What is written; a run writes to ``<root>/<run_id>``."""
+
+    root: str = "outputs"
+
+
+class SystemSettings(Section):
+    """Devices, inputs and outputs."""
+
+    hardware: HardwareSettings = HardwareSettings()
+    input: InputSettings
+    output: OutputSettings = OutputSettings()

@@ -1,0 +1,91 @@
+"""Section ``training``: loss, optimisation and the length of the run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from etesian.schema.base import Section
+
+Precision = Literal["64-true", "32-true", "bf16-mixed", "16-mixed"]
+
+
+class GradientClip(Section):
+    """Clipping of the gradients; a null value clips nothing."""
+
+    val: float | None = Field(default=32.0, gt=0)
+    algorithm: Literal["value", "norm"] = "value"
+
+
+class LossSettings(Section):
+    """A loss; kinds (``mse``, ``mae``, ``huber``) are registered beside their code."""
+
+    kind: str
+    scalers: list[str] = []
+    """Names under ``training.scalers``, multiplied together."""
+
+
+class OptimizerSettings(Section):
+    """AdamW of torch.optim."""
+
+    kind: Literal["adamw"] = "adamw"
+    betas: list[float] = Field(default=[0.9, 0.95], min_length=2, max_length=2)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+
+
+class SchedulerSettings(Section):
+    """Linear warm-up over ``warmup_t`` steps, then a cosine from ``lr`` to ``lr_min`` at ``t_initial``."""
+
+    kind: Literal["cosine", "constant"] = "cosine"
+    lr_min: float = Field(default=3e-7, ge=0)
+    warmup_t: int = Field(default=1000, ge=0)
+    t_initial: int | None = Field(default=None, ge=1)
+    """Step at which ``lr_min`` is reached; null takes the length of the run."""
+
+
+class OptimizationSettings(Section):
+    """Optimiser and learning rate. ``lr`` is taken as it is, whatever the number of processes."""
+
+    lr: float = Field(gt=0)
+    optimizer: OptimizerSettings = OptimizerSettings()
+    lr_scheduler: SchedulerSettings = SchedulerSettings()
+
+
+class TrainingSettings(Section):
+    """One run of training."""
+
+    run_id: str | None = None
+    """Name of the run folder; an existing one is resumed. Null makes a new one."""
+    fork_run_id: str | None = None
+    """Run (or checkpoint file) that a new run starts from."""
+    load_weights_only: bool = False
+    """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
+    seed: int = Field(default=1234, ge=0)
+    deterministic: bool = False
+    precision: Precision = "32-true"
+    max_epochs: int | None = Field(default=None, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    accum_grad_batches: int = Field(default=1, ge=1)
+    num_sanity_val_steps: int = Field(default=0, ge=0)
+    gradient_clip: GradientClip = GradientClip()
+    training_loss: SerializeAsAny[LossSettings]
+    scalers: dict[str, SerializeAsAny[Section]] = {}
+    optimization: OptimizationSettings
+
+    @model_validator(mode="after")
+    def _cross_fields(self) -> TrainingSettings:
+        if self.max_epochs is None and self.max_steps is None:
+            raise ValueError("training.max_epochs and training.max_steps are both null: one must end the run")
+        if self.load_weights_only and self.fork_run_id is None:
+            raise ValueError("training.load_weights_only=true needs training.fork_run_id, the run to take them from")
+        if self.run_id is not None and self.run_id == self.fork_run_id:
+            raise ValueError(f"training.run_id and training.fork_run_id are both {self.run_id!r}")
+        unknown = [name for name in self.training_loss.scalers if name not in self.scalers]
+        if unknown:
+            raise ValueError(
+                f"training.training_loss.scalers names {', '.join(unknown)}, not under training.scalers"
+                f" (there: {', '.join(self.scalers) or 'none'})"
+            )
+        return self
