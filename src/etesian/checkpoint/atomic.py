@@ -1,0 +1,84 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+
+@contextmanager
+def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path` that takes its name once it is written and synced to the disk.
+
+    Parameters
+    ----------
+    path : Path
+        The file to make or replace; its folder is made if missing.
+    mode : {"wb", "w"}
+        As for :func:`open`.
+
+    Raises
+    ------
+    Exception
+        Whatever the body raises; `path` is untouched then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_file(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def save_torch(path: Path, content: Any) -> None:
+    """Write a torch file atomically."""
+    with atomic_file(path) as file:
+        torch.save(content, file)
+
+
+def link(existing: Path, name: Path) -> None:
+    """Give an existing file a second name atomically: a hard link, or a copy where the file system has none."""
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(existing, temporary)
+    except OSError:
+        with open(existing, "rb") as source, atomic_file(name) as target:
+            _copy(source.read, target.write)
+        return
+    os.replace(temporary, name)
+
+
+def _copy(read: Callable[[int], bytes], write: Callable[[bytes], Any]) -> None:
+    while block := read(1 << 24):
+        write(block)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

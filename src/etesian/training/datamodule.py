@@ -1,0 +1,113 @@
+"""The Lightning data module: windows of the three splits, in batches that do not depend on the number of processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader
+
+from etesian.data.open import Splits
+from etesian.data.sampler import GlobalBatchSampler
+from etesian.data.windows import WindowDataset
+from etesian.schema.dataloader import DataloaderSettings
+from etesian.schema.task import TaskSettings
+
+
+class ForecastDataModule(pl.LightningDataModule):
+    """Serves windows of input states and the states to forecast.
+
+    Parameters
+    ----------
+    splits : Splits
+        The opened periods.
+    dataloader : DataloaderSettings
+        Batches and worker processes.
+    task : TaskSettings
+        Length of the windows.
+    step : int
+        Dates of the dataset from one state to the next.
+    imputed : frozenset of str
+        Variables that may hold NaNs.
+    seed : int
+        Seed of the order of the training samples.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        dataloader: DataloaderSettings,
+        task: TaskSettings,
+        step: int,
+        imputed: frozenset[str],
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.splits = splits
+        self.settings = dataloader
+        self.task = task
+        self.step = step
+        self.imputed = imputed
+        self.seed = seed
+        self.resume_at: tuple[int, int] | None = None
+        """Epoch and batch at which the order of training samples goes on, once."""
+
+    def windows(self, split: str, rollout: int) -> WindowDataset:
+        """Return the windows of a split for a rollout of that many steps."""
+        return WindowDataset(
+            getattr(self.splits, split), self.task.multistep_input, rollout, self.step, self.imputed
+        )
+
+    def loader(self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool) -> DataLoader:
+        """Return the batches of one process.
+
+        Training leaves out what does not fill the last global batch; validation and test fill it up with samples of
+        weight zero, so that every sample counts once.
+        """
+        dataset = self.windows(split, rollout)
+        sampler = GlobalBatchSampler(
+            len(dataset),
+            getattr(self.settings.batch_size, split),
+            rank=rank,
+            world_size=world_size,
+            seed=self.seed,
+            shuffle=shuffle,
+            pad=not shuffle,
+            limit=getattr(self.settings.limit_batches, split),
+        )
+        workers = getattr(self.settings.num_workers, split)
+        return DataLoader(
+            dataset,
+            batch_sampler=sampler,
+            num_workers=workers,
+            prefetch_factor=self.settings.prefetch_factor if workers else None,
+            persistent_workers=workers > 0,
+            pin_memory=self.settings.pin_memory,
+            generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
+        )
+
+    def train_dataloader(self) -> DataLoader:
+        """Return the batches of the current epoch, from where a resumed run left off."""
+        trainer = self._trainer
+        epoch, batch = self.resume_at or (trainer.current_epoch, 0)
+        self.resume_at = None
+        loader = self.loader(
+            "training", self.task.rollout.at_epoch(epoch), trainer.global_rank, trainer.world_size, shuffle=True
+        )
+        sampler: Any = loader.batch_sampler
+        sampler.set_epoch(epoch)
+        sampler.start_at(batch)
+        return loader
+
+    def val_dataloader(self) -> DataLoader:
+        """Return the batches of the validation period."""
+        trainer = self._trainer
+        return self.loader(
+            "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
+        )
+
+    @property
+    def _trainer(self) -> pl.Trainer:
+        assert self.trainer is not None
+        return self.trainer

@@ -1,0 +1,59 @@
+"""Optimiser and learning-rate schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from etesian.schema.training import OptimizationSettings, SchedulerSettings
+
+
+def build_optimizer(settings: OptimizationSettings, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101).
+
+    Biases, norms and learnt node and edge features take part in the weight decay like every other parameter.
+    """
+    adamw = settings.optimizer
+    return torch.optim.AdamW(
+        parameters,
+        lr=settings.lr,
+        betas=(adamw.betas[0], adamw.betas[1]),
+        eps=adamw.eps,
+        weight_decay=adamw.weight_decay,
+    )
+
+
+def learning_rate_factor(settings: SchedulerSettings, lr: float, run_steps: int) -> Callable[[int], float]:
+    """Return the factor on ``lr`` at each optimiser step, counted from 0.
+
+    Parameters
+    ----------
+    settings : SchedulerSettings
+        Kind, warm-up and end of the schedule.
+    lr : float
+        Peak learning rate.
+    run_steps : int
+        Optimiser steps of the whole run, the end of the cosine where ``t_initial`` is null.
+
+    Notes
+    -----
+    With W = ``warmup_t`` and T the end, the factor is (t + 1) / (W + 1) for t < W, then
+    f + (1 - f) (1 + cos(pi (t - W) / (T - W))) / 2 with f = lr_min / lr (Loshchilov & Hutter 2017, arXiv:1608.03983),
+    and f from T on.
+    """
+    warmup, end, floor = settings.warmup_t, settings.t_initial or run_steps, settings.lr_min / lr
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        if settings.kind == "constant":
+            return 1.0
+        if step >= end:
+            return floor
+        progress = (step - warmup) / max(1, end - warmup)
+        return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+
+    return factor

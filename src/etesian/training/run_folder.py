@@ -1,0 +1,139 @@
+"""The folder of a run: its name, what it holds, and whether a run may go on in it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etesian.checkpoint.atomic import write_text
+from etesian.errors import Problem, UserError
+from etesian.schema.config import Config
+
+EXPERIMENT_SECTIONS = ("data", "graph", "model", "task")
+"""Sections that must not change when a run is resumed."""
+
+
+def new_run_id() -> str:
+    """Return a name that sorts by time and is new."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """``<system.output.root>/<run_id>``."""
+
+    root: Path
+    run_id: str
+
+    @property
+    def path(self) -> Path:
+        """The folder itself."""
+        return self.root / self.run_id
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def plots(self) -> Path:
+        """Folder of the pictures."""
+        return self.path / "plots"
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint that a resumed run goes on from, if there is one."""
+        last = self.checkpoints / "last.ckpt"
+        return last if last.is_file() else None
+
+    def check_writable(self) -> None:
+        """Make the folder.
+
+        Raises
+        ------
+        UserError
+            If it can't be made or written to.
+        """
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            probe = self.path / f".probe-{secrets.token_hex(4)}"
+            probe.touch()
+            probe.unlink()
+        except OSError as cause:
+            raise UserError(
+                f"the run folder {self.path} can't be written: {cause.strerror or cause}",
+                where="system.output.root",
+                mend="name a folder that you may write to, such as system.output.root=outputs",
+            ) from cause
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write ``config.yaml``, every value resolved."""
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+
+    def check_same_experiment(self, config: dict[str, Any]) -> None:
+        """Compare the config with that of the run that is resumed.
+
+        Raises
+        ------
+        UserError
+            Naming each key of the data, graph, model and task that differs.
+        """
+        stored_file = self.path / "config.yaml"
+        if not stored_file.is_file():
+            return
+        stored = yaml.safe_load(stored_file.read_text())
+        problems = [
+            Problem(
+                f"run {self.run_id!r} was trained with {key}={_short(before)}, this config has {_short(now)}",
+                where=key,
+                mend=f"give the run's own value, or start a new run from it with training.fork_run_id={self.run_id}",
+            )
+            for section in EXPERIMENT_SECTIONS
+            for key, before, now in _differences(section, stored.get(section), config.get(section))
+        ]
+        if problems:
+            raise UserError.collect(problems)
+
+
+def find_checkpoint(root: Path, reference: str) -> Path:
+    """Return the checkpoint that ``training.fork_run_id`` names: a run under `root`, or a file.
+
+    Raises
+    ------
+    UserError
+        If there is neither.
+    """
+    run = RunFolder(root, reference)
+    if run.last_checkpoint is not None:
+        return run.last_checkpoint
+    if Path(reference).is_file():
+        return Path(reference)
+    runs = sorted(folder.parent.parent.name for folder in root.glob("*/checkpoints/last.ckpt"))
+    raise UserError(
+        f"no checkpoint of run {reference!r} under {root}, and no file of that name",
+        where="training.fork_run_id",
+        allowed="a run that has checkpoints/last.ckpt" + (f": {', '.join(runs[-8:])}" if runs else "; there is none"),
+        mend="name one of them, the path of a checkpoint, or the right system.output.root",
+    )
+
+
+def resolved(config: Config) -> dict[str, Any]:
+    """Return the whole config as plain values, names as in YAML."""
+    return config.model_dump(mode="json", by_alias=True)
+
+
+def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = list(dict.fromkeys([*before, *now]))
+        return [d for name in keys for d in _differences(f"{key}.{name}", before.get(name), now.get(name))]
+    return [] if before == now else [(key, before, now)]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
