@@ -57,3 +57,209 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
     model = build_model(config.model, graph, fields, experiment.kernels)
     imputer = Imputer(variables, statistics, config.data.processors.imputer)
     return Forecaster(model, normalizer, imputer, variables, config.task.multistep_input)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run leaves in memory: the forecaster with the best weights, and where it came from."""
+
+    forecaster: Forecaster
+    graph: HeteroData
+    datamodule: ForecastDataModule
+    trainer: pl.Trainer
+    checkpoint: Path
+    steps: int
+
+
+def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained:
+    """Train an experiment in a run folder, or go on with the run that is there.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        A checked experiment.
+    run : RunFolder
+        Where it is written; an existing run goes on from its last checkpoint.
+    command : list of str
+        The command line, for the record.
+
+    Returns
+    -------
+    Trained
+        The forecaster with the weights of the best validation loss.
+
+    Raises
+    ------
+    UserError
+        If the run can't go on under this config.
+    """
+    config = experiment.config
+    start = _starting_checkpoint(config, run)
+    _quieten_lightning()
+    pl.seed_everything(config.training.seed, workers=False, verbose=False)
+    graph = experiment.load_graph()
+    forecaster = build_forecaster(experiment, graph)
+    weights = loss_weights(config.training, graph, experiment.variables.output)
+    datamodule = ForecastDataModule(
+        experiment.splits,
+        config.dataloader,
+        config.task,
+        experiment.step,
+        frozenset(forecaster.imputer.variables),
+        config.training.seed,
+    )
+    trainer = build_trainer(experiment, run)
+    run_steps = _run_steps(config, datamodule, trainer.world_size)
+    module = ForecastModule(
+        forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
+        run_steps,
+    )  # fmt: skip
+    if start is not None:
+        start = _prepare_start(start, config, module, datamodule)
+    if trainer.is_global_zero:
+        run.write_config(resolved(config))
+        write_json(run.path / "kernels.json", experiment.kernels.to_json())
+        write_json(run.path / "environment.json", environment(command))
+    trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
+    best = run.checkpoints / "best.ckpt"
+    chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
+    module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
+    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.global_step)
+
+
+def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
+    """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``."""
+    config = experiment.config
+    training, diagnostics, hardware = config.training, config.diagnostics, config.system.hardware
+    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
+    if diagnostics.log.tensorboard.enabled:
+        loggers.append(TensorBoardLogger(run.path, name="tensorboard", version=""))
+    record = {"config": resolved(config), "kernels": experiment.kernels.to_json()}
+    callbacks: list[Callback] = [RunState(record), *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints)]
+    if diagnostics.enable_progress_bar:
+        callbacks.append(RunProgress())
+    return pl.Trainer(
+        accelerator=hardware.accelerator,
+        devices=hardware.num_gpus_per_node,
+        num_nodes=hardware.num_nodes,
+        strategy="ddp" if processes > 1 else "auto",
+        precision=training.precision,  # type: ignore[arg-type]
+        max_epochs=training.max_epochs if training.max_epochs is not None else -1,
+        max_steps=training.max_steps if training.max_steps is not None else -1,
+        accumulate_grad_batches=training.accum_grad_batches,
+        gradient_clip_val=training.gradient_clip.val,
+        gradient_clip_algorithm=training.gradient_clip.algorithm,
+        deterministic=training.deterministic,
+        detect_anomaly=diagnostics.debug.anomaly_detection,
+        num_sanity_val_steps=training.num_sanity_val_steps,
+        check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
+        log_every_n_steps=diagnostics.log.interval,
+        reload_dataloaders_every_n_epochs=int(config.task.rollout.epoch_increment > 0),
+        logger=loggers,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpointIO()],
+        default_root_dir=run.path,
+        use_distributed_sampler=False,
+        enable_progress_bar=diagnostics.enable_progress_bar,
+        enable_model_summary=False,
+    )
+
+
+def _starting_checkpoint(config: Config, run: RunFolder) -> Path | None:
+    """Return the checkpoint to start from: this run's last one before the one of a run it is forked from."""
+    if run.last_checkpoint is not None:
+        run.check_same_experiment(resolved(config))
+        return run.last_checkpoint
+    if config.training.fork_run_id is not None:
+        return find_checkpoint(run.root, config.training.fork_run_id)
+    return None
+
+
+def _prepare_start(
+    start: Path, config: Config, module: ForecastModule, datamodule: ForecastDataModule
+) -> Path | None:
+    """Check a checkpoint against the model and set where the data go on; return what Lightning restores."""
+    checkpoint = load_checkpoint(start)
+    check_weights(start, checkpoint["state_dict"], module)
+    weights_only = config.training.load_weights_only and start.parent.parent.name != config.training.run_id
+    if weights_only:
+        module.load_state_dict(checkpoint["state_dict"])
+        return None
+    datamodule.resume_at = position_in_data(checkpoint)
+    return start
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint of a run.
+
+    Raises
+    ------
+    UserError
+        If the file is not one.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as cause:
+        raise UserError(
+            f"{path} can't be read as a checkpoint: {cause}",
+            where=str(path),
+            mend="name a .ckpt file that a run wrote, or start from an earlier one in the same folder",
+        ) from cause
+    if not isinstance(checkpoint, dict) or "etesian" not in checkpoint or "state_dict" not in checkpoint:
+        raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
+    return checkpoint
+
+
+def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn.Module) -> None:
+    """Compare the names and shapes of a checkpoint's weights with those of a model.
+
+    Raises
+    ------
+    UserError
+        Naming the weights that are missing, left over or of another shape.
+    """
+    own = module.state_dict()
+    faults = [f"{name} is missing" for name in own if name not in weights]
+    faults += [f"{name} is not in this model" for name in weights if name not in own]
+    faults += [
+        f"{name} is {tuple(weights[name].shape)} there and {tuple(own[name].shape)} here"
+        for name in own
+        if name in weights and weights[name].shape != own[name].shape
+    ]
+    if faults:
+        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+        raise UserError.collect(
+            [
+                Problem(
+                    f"the weights of {path} don't fit this model: {shown}",
+                    where="model",
+                    mend="use the data, graph and model sections of the run that wrote the checkpoint"
+                    " (config.yaml in its folder)",
+                )
+            ]
+        )
+
+
+def _run_steps(config: Config, datamodule: ForecastDataModule, world_size: int) -> int:
+    """Return the number of optimiser steps of the whole run."""
+    training, rollout, total = config.training, config.task.rollout, 0
+    if training.max_epochs is None:
+        assert training.max_steps is not None
+        return training.max_steps
+    batches: dict[int, int] = {}
+    for epoch in range(training.max_epochs):
+        steps = rollout.at_epoch(epoch)
+        if steps not in batches:
+            batches[steps] = len(datamodule.loader("training", steps, 0, world_size, shuffle=True))
+        total += -(-batches[steps] // training.accum_grad_batches)
+    return min(total, training.max_steps or total)
+
+
+def _quieten_lightning() -> None:
+    """Keep Lightning's advice on settings that are chosen here out of the terminal; its errors stay."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
+                    ".*exists and is not empty.*", ".*LeafSpec.*"):  # fmt: skip
+        warnings.filterwarnings("ignore", message=message)

@@ -1,0 +1,7 @@
+"""``python -m etesian``."""
+
+import sys
+
+from etesian.cli import main
+
+sys.exit(main())

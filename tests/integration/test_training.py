@@ -1,0 +1,165 @@
+"""Whole runs of the command on a tiny model: what they leave, how they go on, and that they repeat."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+TINY = ["--config-name", "debug", "diagnostics.plot.enabled=false", "diagnostics.scores.enabled=false"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "etesian", "train", *arguments]
+
+
+def run(folder: Path, cache: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(*arguments), cwd=folder, env=environment(cache), capture_output=True, text=True, check=False
+    )
+    if check:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def environment(cache: Path) -> dict[str, str]:
+    return {**os.environ, "ETESIAN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def losses(run_folder: Path) -> dict[int, str]:
+    """The training loss of each step, as it was written."""
+    with open(run_folder / "metrics.csv", newline="") as file:
+        return {int(row["step"]): row["train_loss"] for row in csv.DictReader(file) if row["train_loss"]}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def reference(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an uninterrupted run of ten steps."""
+    folder = tmp_path_factory.mktemp("reference")
+    run(folder, cache, *TINY, "training.run_id=whole")
+    return folder / "outputs" / "whole"
+
+
+def test_a_run_leaves_what_it_promises(cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, cache, "--config-name", "debug", "training.run_id=all")
+    left = tmp_path / "outputs" / "all"
+    for name in ("config.yaml", "kernels.json", "environment.json", "metrics.csv", "metrics.json",
+                 "checkpoints/last.ckpt", "checkpoints/best.ckpt"):  # fmt: skip
+        assert (left / name).is_file(), name
+    assert list((left / "plots").glob("*.png"))
+    scores = json.loads((left / "metrics.json").read_text())
+    assert "t_sig995" in json.dumps(scores)
+    assert "persistence" in done.stdout.lower()
+    assert not list(left.rglob("*.tmp"))
+    checkpoint = torch.load(left / "checkpoints" / "last.ckpt", weights_only=False)
+    assert checkpoint["etesian"]["kernels"]
+    assert checkpoint["etesian"]["config"]["training"]["max_epochs"] == 2
+
+
+def test_the_same_seed_gives_the_same_bits(reference: Path, cache: Path, tmp_path: Path) -> None:
+    run(tmp_path, cache, *TINY, "training.run_id=again")
+    assert losses(tmp_path / "outputs" / "again") == losses(reference)
+    assert len(losses(reference)) == 10
+
+
+def test_another_seed_gives_another_curve(reference: Path, cache: Path, tmp_path: Path) -> None:
+    run(tmp_path, cache, *TINY, "training.run_id=other", "training.seed=4321")
+    assert losses(tmp_path / "outputs" / "other") != losses(reference)
+
+
+def weights(run_folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(run_folder / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
+
+
+@pytest.mark.parametrize("every", [3, 5], ids=["mid-epoch", "last batch of an epoch"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resume_after_a_stop_goes_on_exactly(
+    reference: Path, cache: Path, tmp_path: Path, every: int, workers: int
+) -> None:
+    options = [*TINY, "training.run_id=stopped", f"dataloader.num_workers.training={workers}",
+               f"diagnostics.checkpoint.every_n_train_steps.save_frequency={every}"]  # fmt: skip
+    script = tmp_path / "stop.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "import pytorch_lightning as pl\n"
+        "advance = pl.callbacks.ModelCheckpoint.on_train_batch_end\n"
+        "def stop(self, trainer, *args, **kwargs):\n"
+        "    advance(self, trainer, *args, **kwargs)\n"
+        f"    if trainer.global_step == {every + 1} and self is trainer.checkpoint_callbacks[-1]:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "pl.callbacks.ModelCheckpoint.on_train_batch_end = stop\n"
+        "from etesian.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, str(script), "train", *options], cwd=tmp_path, env=environment(cache), capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    done = run(tmp_path, cache, *options)
+    assert f"step {every}" in done.stdout
+    resumed = tmp_path / "outputs" / "stopped"
+    assert losses(resumed) == losses(reference)
+    for name, weight in weights(reference).items():
+        assert torch.equal(weight, weights(resumed)[name]), name
+
+
+def test_kill_9_in_mid_epoch_then_resume(reference: Path, cache: Path, tmp_path: Path) -> None:
+    options = [*TINY, "training.run_id=killed", "diagnostics.checkpoint.every_n_train_steps.save_frequency=1"]
+    last = tmp_path / "outputs" / "killed" / "checkpoints" / "last.ckpt"
+    process = subprocess.Popen(command(*options), cwd=tmp_path, env=environment(cache), start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not last.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert last.exists()
+    run(tmp_path, cache, *options)
+    assert losses(tmp_path / "outputs" / "killed") == losses(reference)
+
+
+def test_a_finished_run_resumes_for_longer(reference: Path, cache: Path, tmp_path: Path) -> None:
+    """With a fixed end of the schedule, two and then two more epochs equal four epochs."""
+    common = [*TINY, "training.optimization.lr_scheduler.t_initial=20"]
+    run(tmp_path, cache, *common, "training.run_id=straight", "training.max_epochs=4")
+    run(tmp_path, cache, *common, "training.run_id=longer")
+    run(tmp_path, cache, *common, "training.run_id=longer", "training.max_epochs=4")
+    assert losses(tmp_path / "outputs" / "longer") == losses(tmp_path / "outputs" / "straight")
+
+
+def test_a_resumed_run_refuses_another_model(cache: Path, tmp_path: Path) -> None:
+    run(tmp_path, cache, *TINY, "training.run_id=one")
+    done = run(tmp_path, cache, *TINY, "training.run_id=one", "model.num_channels=32", check=False)
+    assert done.returncode == 2
+    assert "model.num_channels" in done.stderr
+    assert "training.fork_run_id=one" in done.stderr
+
+
+def test_fork_starts_another_run_from_one(reference: Path, cache: Path, tmp_path: Path) -> None:
+    run(tmp_path, cache, *TINY, "training.run_id=base")
+    run(tmp_path, cache, *TINY, "training.run_id=forked", "training.fork_run_id=base", "training.max_epochs=3")
+    assert sorted(losses(tmp_path / "outputs" / "forked")) == list(range(10, 15))
+    run(tmp_path, cache, *TINY, "training.run_id=weights", "training.fork_run_id=base",
+        "training.load_weights_only=true")  # fmt: skip
+    assert sorted(losses(tmp_path / "outputs" / "weights")) == list(range(10))
+    assert losses(tmp_path / "outputs" / "weights") != losses(reference)
+
+
+def test_an_unknown_run_to_fork_from_is_refused(cache: Path, tmp_path: Path) -> None:
+    done = run(tmp_path, cache, *TINY, "training.fork_run_id=nowhere", check=False)
+    assert done.returncode == 2
+    assert "training.fork_run_id" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "outputs").exists()
