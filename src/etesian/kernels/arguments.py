@@ -1,0 +1,114 @@
+"""Whether a target takes the arguments that the config and the model give it; nothing is called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etesian.errors import Problem, did_you_mean
+from etesian.kernels.slots import Slot
+
+
+def check_arguments(
+    target: Any, path: str, slot: Slot, arguments: Mapping[str, Any], *, where: str, overrides: Sequence[str]
+) -> list[Problem]:
+    """Return what is wrong with the arguments of one kernel.
+
+    Parameters
+    ----------
+    target : class or function
+        What `path` names.
+    path : str
+        The dotted path of the config.
+    slot : Slot
+        Says what the model passes, by position and by name.
+    arguments : mapping
+        What the config passes.
+    where : str
+        Config key of the kernel, such as ``model.layer_kernels.LayerNorm``.
+    overrides : sequence of str
+        Overrides of the command line, to tell what a preset left behind under a changed ``_target_``.
+    """
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError) as cause:
+        return [Problem(f"slot {slot.name}: {path} has no signature that can be checked: {cause}", where)]
+    parameters = signature.parameters
+    taken_by_position = _positional_names(signature, len(slot.positional))
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    by_name = [name for name, parameter in parameters.items() if _can_be_named(parameter)]
+    free = [name for name in by_name if name not in taken_by_position]
+    shown = f"{path}{_show(signature)}"
+
+    problems = []
+    for name, value in arguments.items():
+        key = f"{where}.{name}"
+        if name in taken_by_position:
+            what = f"slot {slot.name}: the model itself passes {name!r} of {path}, by position"
+            problems.append(Problem(what, key, shown, f"~{key}"))
+        elif name in slot.keywords and name not in slot.settable:
+            what = f"slot {slot.name}: the model itself passes {name!r} to {path}"
+            problems.append(Problem(what, key, shown, f"~{key}"))
+        elif name not in free and not any_name:
+            if is_leftover(where, name, overrides):
+                what = (
+                    f"slot {slot.name}: {name}={value!r} is left over from the kernel that was configured before "
+                    f"{where}._target_ was overridden; {path} does not take it"
+                )
+                problems.append(Problem(what, key, shown, f"add the override ~{key}"))
+            else:
+                what = f"slot {slot.name}: {path} does not take {name!r}"
+                problems.append(Problem(what, key, shown, did_you_mean(name, free)))
+    if not problems:
+        problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
+    return problems
+
+
+def is_leftover(where: str, argument: str, overrides: Sequence[str]) -> bool:
+    """Tell whether the overrides changed the target at `where` without having set `argument`."""
+    target_changed = argument_set = False
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        if key == where:  # where={_target_: ..., argument: ...}, merged into what stood there
+            target_changed |= _names_key(value, "_target_")
+            argument_set |= _names_key(value, argument)
+        target_changed |= key == f"{where}._target_"
+        argument_set |= key == f"{where}.{argument}"
+    return target_changed and not argument_set
+
+
+def _names_key(value: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}['\"]?\s*:", value) is not None
+
+
+def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
+    names = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return names[:count]
+
+
+def _can_be_named(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+
+
+def _show(signature: inspect.Signature) -> str:
+    """Return the signature without annotations, which say little and fill the screen."""
+    parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+def _check_binding(
+    signature: inspect.Signature, path: str, slot: Slot, arguments: Mapping[str, Any], *, where: str, shown: str
+) -> list[Problem]:
+    keywords = {name: None for name in slot.keywords} | dict(arguments)
+    try:
+        signature.bind(*slot.positional, **keywords)
+    except TypeError as cause:
+        what = f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: {cause}"
+        return [Problem(what, where, shown)]
+    return []

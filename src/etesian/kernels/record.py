@@ -1,0 +1,82 @@
+"""What was resolved, for the screen, the loggers and the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One slot of one component.
+
+    Attributes
+    ----------
+    slot : str
+        Name of the slot.
+    component : str
+        ``model``, or the component that fills the slot otherwise than the model does.
+    target : str
+        Dotted path of the kernel.
+    arguments : dict
+        What the config passes to it.
+    family : str
+        Its mathematics; see :mod:`etesian.kernels.families`.
+    library, version : str
+        The distribution that provides it, and its version.
+    origin : str
+        ``preset NAME``, ``config``, ``override`` or ``default``.
+    note : str
+        What a user has to know beside that, such as a fusion over another slot.
+    """
+
+    slot: str
+    component: str
+    target: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    family: str = ""
+    library: str = ""
+    version: str = ""
+    origin: str = "default"
+    note: str = ""
+
+
+def table(records: Sequence[KernelRecord]) -> Table:
+    """Lay the records out as a table for a terminal."""
+    from rich.table import Table
+
+    laid_out = Table(title="Layer kernels", title_justify="left")
+    for heading in ("slot", "component", "kernel", "family", "library", "origin", "note"):
+        laid_out.add_column(heading, overflow="fold")
+    for record in records:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
+        laid_out.add_row(
+            record.slot,
+            record.component,
+            f"{record.target}({arguments})" if arguments else record.target,
+            record.family,
+            f"{record.library} {record.version}".strip(),
+            record.origin,
+            record.note,
+        )
+    return laid_out
+
+
+def to_json(records: Sequence[KernelRecord]) -> list[dict[str, Any]]:
+    """Return the records as plain dicts, for a checkpoint's metadata or a logger."""
+    return [asdict(record) for record in records]
+
+
+def from_json(records: Sequence[dict[str, Any]]) -> list[KernelRecord]:
+    """Return the records that :func:`to_json` wrote.
+
+    Raises
+    ------
+    TypeError
+        If an entry has a key that a record has not, or lacks one.
+    """
+    return [KernelRecord(**record) for record in records]

@@ -1,0 +1,260 @@
+"""From ``model.layer_kernels`` to the factories the model builds its layers with. Strict: nothing falls back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from etesian.errors import Problem, UserError, did_you_mean
+from etesian.kernels.arguments import check_arguments
+from etesian.kernels.families import LINEAR, family_of
+from etesian.kernels.record import KernelRecord
+from etesian.kernels.slots import SLOTS, Slot
+from etesian.kernels.targets import TargetError, import_target, library_of
+from etesian.schema.model import ModelSettings
+
+COMPONENTS = ("encoder", "processor", "decoder")
+"""Components that may fill slots otherwise than the model does."""
+
+EDGE_PROJECTION_NOTE = "edge projection: inside GraphAttention"
+
+
+class KernelFactory:
+    """Builds the layers of one slot.
+
+    Parameters
+    ----------
+    target : class or function
+        What builds a layer.
+    record : KernelRecord
+        Slot, path, arguments and family of the target.
+    """
+
+    def __init__(self, target: Any, record: KernelRecord) -> None:
+        self.target, self.record = target, record
+
+    def __call__(self, *positional: Any, **keywords: Any) -> nn.Module:
+        """Build a layer with what the model passes and the arguments of the config.
+
+        Raises
+        ------
+        UserError
+            If the target refuses its arguments, or returns something that is no module.
+        """
+        record = self.record
+        where = _key(record.component, record.slot)
+        try:
+            layer = self.target(*positional, **(record.arguments | keywords))
+        except (TypeError, ValueError, RuntimeError, ImportError, AttributeError) as cause:
+            what = f"slot {record.slot}: building {record.target} failed: {type(cause).__name__}: {cause}"
+            raise UserError(what, where=where) from cause
+        if not isinstance(layer, nn.Module):
+            what = f"slot {record.slot}: {record.target} built a {type(layer).__name__}, which is no torch.nn.Module"
+            raise UserError(what, where=where)
+        return layer
+
+
+@dataclass(frozen=True)
+class LayerKernels:
+    """One factory a slot; the names are those of the config."""
+
+    Linear: KernelFactory
+    LayerNorm: KernelFactory
+    Activation: KernelFactory
+    QueryNorm: KernelFactory
+    KeyNorm: KernelFactory
+    MLP: KernelFactory
+    GraphAttention: KernelFactory
+
+
+@dataclass(frozen=True)
+class ComponentKernels:
+    """The factories of each component, and the record of what was resolved.
+
+    Attributes
+    ----------
+    model : LayerKernels
+        What ``model.layer_kernels`` gives.
+    encoder, processor, decoder : LayerKernels
+        The same with the component's own slots put in.
+    records : list of KernelRecord
+        One a slot of the model, one a slot that a component overrides.
+    """
+
+    model: LayerKernels
+    encoder: LayerKernels
+    processor: LayerKernels
+    decoder: LayerKernels
+    records: list[KernelRecord]
+
+
+def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: Sequence[str]) -> ComponentKernels:
+    """Import, check and record the kernels of a model.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Section ``model``.
+    preset : str or None
+        Choice of the group ``model/layer_kernels``, for the origin of what is not overridden.
+    overrides : sequence of str
+        Overrides of the command line as they were typed.
+
+    Raises
+    ------
+    UserError
+        With all that is wrong: unknown slots, targets that can't be imported or make no modules, arguments that
+        don't fit, and Linears that graph attention can't take the edge projection over from.
+    """
+    problems: list[Problem] = []
+    in_model: dict[str, KernelFactory] = {}
+    factories: dict[str, dict[str, KernelFactory]] = {}
+    for component in ("model", *COMPONENTS):
+        mapping = settings.layer_kernels if component == "model" else getattr(settings, component).layer_kernels
+        own: dict[str, KernelFactory] = {}
+        problems.extend(_unknown_slots(component, mapping))
+        for slot in SLOTS.values():
+            if component != "model" and slot.name not in mapping:
+                continue
+            origin = _origin(component, slot.name, mapping, preset, overrides)
+            factory = _resolve_slot(component, slot, mapping.get(slot.name), origin, overrides, problems)
+            if factory is not None:
+                own[slot.name] = factory
+        if component == "model":
+            in_model = own
+        factories[component] = in_model | own
+    if problems:
+        raise UserError.collect(problems)
+
+    problems = _unfusable(factories)
+    if problems:
+        raise UserError.collect(problems)
+    used = {component: LayerKernels(**factories[component]) for component in factories}
+    return ComponentKernels(**used, records=_records(settings, factories))
+
+
+def _key(component: str, slot: str) -> str:
+    prefix = "model" if component == "model" else f"model.{component}"
+    return f"{prefix}.layer_kernels.{slot}"
+
+
+def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
+    return [
+        Problem(
+            f"unknown layer kernel slot {name!r}", _key(component, name), ", ".join(SLOTS), did_you_mean(name, SLOTS)
+        )
+        for name in mapping
+        if name not in SLOTS
+    ]
+
+
+def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:
+    if slot not in mapping:
+        return "default"
+    key = _key(component, slot)
+    parent = key.rsplit(".", maxsplit=1)[0]
+    for override in overrides:
+        name, _, value = override.lstrip("+~").partition("=")
+        if name == key or name.startswith(f"{key}.") or (name == parent and f"{slot}:" in value.replace(" ", "")):
+            return "override"
+    return f"preset {preset}" if preset is not None and component == "model" else "config"
+
+
+def _resolve_slot(
+    component: str,
+    slot: Slot,
+    entry: Mapping[str, Any] | None,
+    origin: str,
+    overrides: Sequence[str],
+    problems: list[Problem],
+) -> KernelFactory | None:
+    """Return the factory of one slot; what is wrong with it goes to `problems`."""
+    where = _key(component, slot.name)
+    entry = {"_target_": slot.target, **slot.arguments} if entry is None else entry
+    path = entry.get("_target_")
+    if not isinstance(path, str):
+        what = f"slot {slot.name} has no _target_" if path is None else f"slot {slot.name}: _target_ is {path!r}"
+        problems.append(Problem(what, f"{where}._target_", "the import path of a kernel, such as " + slot.target))
+        return None
+    bad_keys = _special_keys(slot, entry, where)
+    problems.extend(bad_keys)
+    arguments = {name: value for name, value in entry.items() if not _is_special(name)}
+    try:
+        target = import_target(path, slot=slot.name, where=f"{where}._target_")
+    except TargetError as error:
+        problems.append(error.problem)
+        return None
+    bad_arguments = check_arguments(target, path, slot, arguments, where=where, overrides=overrides)
+    problems.extend(bad_arguments)
+    if bad_keys or bad_arguments:
+        return None
+    library, version = library_of(target, path)
+    family = family_of(path, target)
+    return KernelFactory(target, KernelRecord(slot.name, component, path, arguments, family, library, version, origin))
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("_") and name.endswith("_")
+
+
+def _special_keys(slot: Slot, entry: Mapping[str, Any], where: str) -> list[Problem]:
+    problems = []
+    for name, value in entry.items():
+        if name == "_partial_" and value is not True:
+            what = f"slot {slot.name}: _partial_ is {value!r}, but the model always completes the arguments itself"
+            problems.append(Problem(what, f"{where}.{name}", "true, or leave it out"))
+        elif _is_special(name) and name not in ("_target_", "_partial_"):
+            allowed = "_target_, _partial_: true, and arguments of the target"
+            problems.append(
+                Problem(f"slot {slot.name}: unknown key {name!r}", f"{where}.{name}", allowed, f"~{where}.{name}")
+            )
+    return problems
+
+
+def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
+    """Return a problem for each component whose Linear graph attention can't take the edge projection over from."""
+    problems, seen = [], set()
+    for component in COMPONENTS:
+        linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
+        where = _key(linear.component, "Linear")
+        if linear.family == LINEAR or where in seen:
+            continue
+        seen.add(where)
+        what = (
+            f"slot GraphAttention ({attention.target}) computes the edge projection from the weights of slot Linear, "
+            f"which is {linear.target} of family {linear.family!r}: only a plain linear layer can be taken over"
+        )
+        problems.append(Problem(what, where, f"a Linear of family {LINEAR!r}", f"{where}._target_=torch.nn.Linear"))
+    return problems
+
+
+def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[KernelRecord]:
+    """Return the records in the order of the slots, with notes on fusions and on slots that nothing uses."""
+    records = []
+    for slot in SLOTS:
+        for component in ("model", *COMPONENTS):
+            record = factories[component][slot].record
+            if record.component == component:
+                users = _users(component, slot, factories)
+                records.append(_noted(record, users, settings))
+    return records
+
+
+def _users(component: str, slot: str, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[str]:
+    return [name for name in COMPONENTS if factories[name][slot].record.component == component]
+
+
+def _noted(record: KernelRecord, users: list[str], settings: ModelSettings) -> KernelRecord:
+    if not users:
+        return replace(record, note="not used: every component has its own")
+    if record.slot in ("QueryNorm", "KeyNorm"):
+        normed = [name for name in users if getattr(settings, name).qk_norm]
+        if not normed:
+            return replace(record, note="not used: qk_norm is false")
+        return record if normed == users else replace(record, note=f"used in {', '.join(normed)} (qk_norm)")
+    if record.slot in ("Linear", "GraphAttention"):
+        return replace(record, note=EDGE_PROJECTION_NOTE)
+    return record

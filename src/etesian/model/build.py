@@ -1,0 +1,48 @@
+"""From settings, graph, fields and kernels to a model."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch_geometric.data import HeteroData
+
+from etesian.errors import UserError, did_you_mean
+from etesian.kernels.resolve import ComponentKernels
+from etesian.model.fields import ModelFields
+from etesian.model.graphtransformer import GraphTransformer
+from etesian.schema.model import ModelSettings
+
+__all__ = ["MODELS", "ModelFields", "build_model"]
+
+MODELS: dict[str, type[GraphTransformer]] = {"graphtransformer": GraphTransformer}
+"""Model class by kind."""
+
+
+def build_model(
+    settings: ModelSettings, graph: HeteroData, fields: ModelFields, kernels: ComponentKernels
+) -> nn.Module:
+    """Build the model that the settings describe, on the CPU.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Section ``model``.
+    graph : HeteroData
+        See :class:`~etesian.model.graphtransformer.GraphTransformer`.
+    fields : ModelFields
+        Variables and steps.
+    kernels : ComponentKernels
+        What :func:`etesian.kernels.resolve.resolve_kernels` returns.
+
+    Raises
+    ------
+    UserError
+        If the kind is unknown, or the settings ask for variables or steps that are not there.
+    """
+    if settings.kind not in MODELS:
+        raise UserError(
+            f"unknown model kind {settings.kind!r}",
+            where="model.kind",
+            allowed=", ".join(MODELS),
+            mend=did_you_mean(settings.kind, MODELS),
+        )
+    return MODELS[settings.kind](settings, graph, fields, kernels)

@@ -1,0 +1,62 @@
+"""The decoder: from the hidden nodes back to the data nodes, and to the output variables."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from etesian.kernels.resolve import LayerKernels
+from etesian.model.block import GraphTransformerBlock
+from etesian.model.features import EdgeFeatures
+from etesian.schema.model import BlockSettings
+
+OUTPUT_GAIN = 0.01
+"""Factor on the first weights of the output head.
+
+The untrained model then adds next to nothing to its input: with the residual it starts near persistence, without it
+near the mean of each variable, and every parameter still gets a gradient in the first step, as it would not with 0.
+"""
+
+
+class Decoder(nn.Module):
+    """Embeds the data nodes anew, lets them attend to the hidden nodes, and reads the output variables off them.
+
+    Parameters
+    ----------
+    data_dim, num_outputs : int
+        Features of a data node on the way in, and output variables.
+    num_channels : int
+        Width inside, and of the hidden nodes.
+    edges : EdgeFeatures
+        Edges from hidden to data nodes.
+    settings : BlockSettings
+        Section ``model.decoder``.
+    kernels : LayerKernels
+        Kernels of the decoder.
+    """
+
+    def __init__(
+        self,
+        data_dim: int,
+        num_outputs: int,
+        num_channels: int,
+        edges: EdgeFeatures,
+        settings: BlockSettings,
+        kernels: LayerKernels,
+    ) -> None:
+        super().__init__()
+        self.embed_destination = kernels.Linear(data_dim, num_channels)
+        self.edges = edges
+        self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
+        self.norm_output = kernels.LayerNorm(num_channels)
+        self.output = kernels.Linear(num_channels, num_outputs)
+        with torch.no_grad():
+            for parameter in self.output.parameters():
+                parameter.mul_(OUTPUT_GAIN)
+
+    def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
+        """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""
+        destination = self.embed_destination(x_data)  # [(copies N_data), C]
+        edge_attr, edges = self.edges(copies)
+        destination = self.block(x_hidden, destination, edge_attr, edges)  # [(copies N_data), C]
+        return self.output(self.norm_output(destination))  # [(copies N_data), num_outputs]

@@ -1,0 +1,116 @@
+"""Features of nodes and edges: what the graph gives, and what is learnt beside it.
+
+The batch and the ensemble are folded into the nodes: `copies` = B E graphs stand side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from einops import repeat
+from torch import Tensor, nn
+from torch_geometric.data import HeteroData
+
+from etesian.graph.edges import Edges
+
+_KEPT_SIZES = 4
+"""Sizes of batch whose repeated edges are kept: training, validation, an incomplete last one, inference."""
+
+
+class TrainableFeatures(nn.Module):
+    """Learnt features a node or edge, 0 at first.
+
+    Parameters
+    ----------
+    count : int
+        Number of nodes or edges.
+    size : int
+        Features each; with 0 there is no parameter.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__()
+        self.trainable = nn.Parameter(torch.zeros(count, size)) if size else None
+
+    def forward(self, fixed: Tensor, copies: int) -> Tensor:
+        """Join fixed features [count, F] with the learnt ones: [(copies count), F + size]."""
+        features = fixed if self.trainable is None else torch.cat([fixed, self.trainable], dim=-1)
+        return repeat(features, "n f -> (copies n) f", copies=copies)
+
+
+class NodeFeatures(TrainableFeatures):
+    """Sine and cosine of latitude and longitude, and learnt features.
+
+    Parameters
+    ----------
+    latlons : Tensor, shape (N, 2)
+        Latitude and longitude, radians.
+    trainable_size : int
+        Learnt features a node.
+    """
+
+    coordinates: Tensor
+
+    def __init__(self, latlons: Tensor, trainable_size: int) -> None:
+        super().__init__(latlons.shape[0], trainable_size)
+        coordinates = torch.cat([latlons.sin(), latlons.cos()], dim=-1).to(torch.get_default_dtype())  # [N, 4]
+        self.register_buffer("coordinates", coordinates, persistent=False)
+        self.num_nodes = latlons.shape[0]
+        self.dim = coordinates.shape[1] + trainable_size
+
+    def forward(self, copies: int) -> Tensor:  # type: ignore[override]
+        """Return the features of the nodes of `copies` graphs, [(copies N), dim]."""
+        return super().forward(self.coordinates, copies)
+
+    def join(self, x: Tensor, copies: int) -> Tensor:
+        """Put the features of the nodes behind those in x, [(copies N), F] to [(copies N), F + dim]."""
+        return torch.cat([x, self(copies)], dim=-1)
+
+
+class EdgeFeatures(TrainableFeatures):
+    """The static edges between two sets of nodes, with length, direction and learnt features.
+
+    Parameters
+    ----------
+    graph : HeteroData
+        The graph.
+    src, dst : str
+        Names of the sets of nodes.
+    trainable_size : int
+        Learnt features an edge.
+    """
+
+    edge_attr: Tensor
+
+    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
+        store = graph[(src, "to", dst)]
+        super().__init__(store.edge_index.shape[1], trainable_size)
+        edges = Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
+        for name in ("src", "dst", "dst_ptr", "src_perm", "src_ptr"):
+            self.register_buffer(name, getattr(edges, name), persistent=False)
+        edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
+        self.register_buffer("edge_attr", edge_attr, persistent=False)
+        self.num_src, self.num_dst = edges.num_src, edges.num_dst
+        self.dim = edge_attr.shape[1] + trainable_size
+        self._repeated: dict[int, Edges] = {}
+
+    def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
+        """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
+        return super().forward(self.edge_attr, copies), self.edges(copies)
+
+    def edges(self, copies: int) -> Edges:
+        """Return the edges of `copies` graphs; those of the sizes used last are kept."""
+        if copies not in self._repeated:
+            while len(self._repeated) >= _KEPT_SIZES:
+                self._repeated.pop(next(iter(self._repeated)))
+            tensors = (getattr(self, name) for name in ("src", "dst", "dst_ptr", "src_perm", "src_ptr"))
+            self._repeated[copies] = Edges(*tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+        return self._repeated[copies]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
+        self._repeated.clear()  # what was kept lies on the device that the module leaves
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_repeated": {}}

@@ -1,0 +1,80 @@
+"""A small graph and what a model needs, made by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+
+from etesian.kernels.resolve import resolve_kernels
+from etesian.model.build import ModelFields, build_model
+from etesian.model.graphtransformer import GraphTransformerSettings
+
+
+def sort_edges(src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
+    """Return the edges in the order of the contract: by destination, ties by source."""
+    order = torch.argsort(src, stable=True)
+    order = order[torch.argsort(dst[order], stable=True)]
+    return torch.stack([src[order], dst[order]])
+
+
+def make_graph(num_data: int = 14, num_hidden: int = 5, seed: int = 0) -> HeteroData:
+    generator = torch.Generator().manual_seed(seed)
+    graph = HeteroData()
+    sizes = {"data": num_data, "hidden": num_hidden}
+    for name, count in sizes.items():
+        latitudes = (torch.rand(count, 1, generator=generator) - 0.5) * torch.pi
+        longitudes = torch.rand(count, 1, generator=generator) * 2 * torch.pi
+        graph[name].x = torch.cat([latitudes, longitudes], dim=1)
+    graph["data"].area_weight = torch.ones(num_data, 1)
+    for src, dst, degree in (("data", "hidden", 6), ("hidden", "hidden", 3), ("hidden", "data", 2)):
+        picked = [torch.randperm(sizes[src], generator=generator)[:degree] for _ in range(sizes[dst])]
+        index = sort_edges(torch.cat(picked), torch.arange(sizes[dst]).repeat_interleave(degree))
+        store = graph[(src, "to", dst)]
+        store.edge_index = index
+        store.edge_length = torch.rand(index.shape[1], 1, generator=generator)
+        store.edge_dirs = torch.randn(index.shape[1], 2, generator=generator)
+    return graph
+
+
+def make_fields(num_steps: int = 2) -> ModelFields:
+    """Three inputs (one a forcing), three outputs (one diagnostic)."""
+    return ModelFields(
+        input_names=("t", "insolation", "q"),
+        output_names=("t", "q", "tp"),
+        num_steps=num_steps,
+        output_scale=torch.tensor([0.1, 100.0, 50.0]),
+        output_offset=torch.tensor([-28.0, -0.5, -1.0]),
+    )
+
+
+def make_settings(**changes: object) -> GraphTransformerSettings:
+    block = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
+    base = {
+        "num_channels": 16,
+        "encoder": block,
+        "processor": block | {"num_layers": 2},
+        "decoder": block,
+        "node_trainable_parameters": {"data": 2, "hidden": 3},
+        "edge_trainable_parameters": {"data2hidden": 2, "hidden2hidden": 1, "hidden2data": 0},
+    }
+    return GraphTransformerSettings.model_validate(base | changes)
+
+
+def make_model(
+    settings: GraphTransformerSettings | None = None, graph: HeteroData | None = None, seed: int = 0
+) -> torch.nn.Module:
+    settings = settings or make_settings()
+    torch.manual_seed(seed)
+    kernels = resolve_kernels(settings, preset=None, overrides=[])
+    return build_model(settings, make_graph() if graph is None else graph, make_fields(), kernels)
+
+
+@pytest.fixture
+def graph() -> HeteroData:
+    return make_graph()
+
+
+@pytest.fixture
+def fields() -> ModelFields:
+    return make_fields()
