@@ -114,11 +114,11 @@ def compose(
     loader = _loader(places)
     parsed = _parse(overrides, places)
     groups = _group_overrides(parsed, loader, places)
-    with _explained(places, origin):
+    with _explained(places, origin, parsed):
         base = loader.load_configuration(name, [_line(o) for o in groups], RunMode.RUN)
     absent = _absent_keys([o for o in parsed if o not in groups], base)
     lines = [f"++{_line(o)}" if o.key_or_group in absent and _is_plain(o) else _line(o) for o in parsed]
-    with _explained(places, origin):
+    with _explained(places, origin, parsed):
         config = loader.load_configuration(name, lines, RunMode.RUN)
         files = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
         _refuse_hydra_sections({f.config_path: f.package for f in files if f.config_path}, loader, places)
@@ -296,8 +296,8 @@ def _file_of(config_path: str, places: list[Path]) -> Path:
 class _explained:  # noqa: N801 - used as a statement
     """Turn whatever composing raises into a UserError, and keep Hydra from warning on the way."""
 
-    def __init__(self, places: list[Path], origin: Path) -> None:
-        self.places, self.origin = places, origin
+    def __init__(self, places: list[Path], origin: Path, overrides: Sequence[Override]) -> None:
+        self.places, self.origin, self.overrides = places, origin, overrides
         self.quiet = warnings.catch_warnings()
 
     def __enter__(self) -> None:
@@ -307,10 +307,10 @@ class _explained:  # noqa: N801 - used as a statement
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.quiet.__exit__(kind, error, traceback)
         if isinstance(error, Exception) and not isinstance(error, UserError):
-            raise _explain(error, self.places, self.origin) from error
+            raise _explain(error, self.places, self.origin, self.overrides) from error
 
 
-def _explain(error: Exception, places: list[Path], origin: Path) -> UserError:
+def _explain(error: Exception, places: list[Path], origin: Path, overrides: Sequence[Override]) -> UserError:
     chain = list(_causes(error))
     for cause in chain:
         if isinstance(cause, yaml.MarkedYAMLError):
@@ -324,7 +324,19 @@ def _explain(error: Exception, places: list[Path], origin: Path) -> UserError:
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             return _missing_config(cause, places, origin)
     text = "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
+    for override in overrides:
+        if any(line in text for line in (_line(override), f"'{override.key_or_group}'")):
+            return _refused_override(override, text)
     return UserError(f"the config cannot be composed: {text or type(error).__name__}", where=str(origin))
+
+
+def _refused_override(override: Override, text: str) -> UserError:
+    line, key = _line(override), override.key_or_group
+    if "item is already at" in text:
+        return UserError(f"{line}: the config has {key!r} already", where=key, mend=f"without the '+': {line[1:]}")
+    if "Could not delete" in text:
+        return UserError(f"{line}: there is nothing to delete. {text}", where=key)
+    return UserError(f"{line} cannot be applied: {text}", where=key)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
