@@ -109,7 +109,7 @@ def _run(argv: list[str]) -> int:
         parser.print_help()
         return 0 if not argv else EXIT_CODE
     _take_rest(args, rest, parser)
-    return int(importlib.import_module(dict((n, m) for n, m, _ in COMMANDS)[args.command]).run(args))
+    return int(importlib.import_module({name: module for name, module, _ in COMMANDS}[args.command]).run(args))
 
 
 def _take_rest(args: argparse.Namespace, rest: list[str], parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """From YAML files and overrides to one resolved tree. Hydra is imported here only.
 
-A config, or an option of a group, is looked for in the current folder, then in ``--config-dir``, then in the package; the
-first file of that name counts. Whatever Hydra or OmegaConf objects to becomes a
+A config, or an option of a group, is looked for in the current folder, then in ``--config-dir``, then in the
+package; the first file of that name counts. Whatever Hydra or OmegaConf objects to becomes a
 :class:`~etesian.errors.UserError`, which keeps their words.
 """
 
@@ -122,9 +122,9 @@ def compose(
         config = loader.load_configuration(name, lines, RunMode.RUN)
         files = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
         _refuse_hydra_sections({f.config_path: f.package for f in files if f.config_path}, loader, places)
-    choices = {group: option for group, option in config.hydra.runtime.choices.items()}
+    choices = dict(config.hydra.runtime.choices.items())
     _refuse_hydra_choices(choices, origin)
-    tree = resolve(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    tree = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
     return Composed(tree, chosen, list(overrides), name, origin, tuple(absent))
 
@@ -293,7 +293,7 @@ def _file_of(config_path: str, places: list[Path]) -> Path:
     return next((file for file in candidates if file.is_file()), candidates[-1])
 
 
-class _explained:  # noqa: N801 - used as a statement
+class _explained:
     """Turn whatever composing raises into a UserError, and keep Hydra from warning on the way."""
 
     def __init__(self, places: list[Path], origin: Path, overrides: Sequence[Override]) -> None:
@@ -376,9 +376,9 @@ def _defaults_circle(name: str, places: list[Path], above: tuple[str, ...] = ())
     for entry in entries:
         pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
         for key, option in pairs:
-            child = "/".join(part for part in (str(key).split()[-1:] or [""])[0:1] + [str(option)] if part)
             if option == "_self_" or option is None:
                 continue
+            child = f"{str(key).split()[-1]}/{option}" if key else str(option)
             path = child[1:] if child.startswith("/") else "/".join(part for part in (group, child) if part)
             if circle := _defaults_circle(path, places, (*above, name)):
                 return circle

@@ -157,7 +157,7 @@ def _problem(detail: Any, prefix: Path, inner: Path, value: Any, root: type[Sect
     field = section.model_fields.get(_field_name(section, str(inner[-1])) or "") if section and inner else None
     allowed = describe(field) if field else None
     if kind == "missing":
-        mend = "begin the YAML file with 'defaults: [train, _self_]'" if len(path) == 1 else f"{key}=VALUE"
+        mend: str | None = "begin the YAML file with 'defaults: [train, _self_]'" if len(path) == 1 else f"{key}=VALUE"
         return Problem(f"{key} is missing", key, allowed, mend)
     given = _value_at(value, inner)
     what, mend = _objection(kind, key, given, field)
@@ -253,13 +253,10 @@ def _real_path(location: tuple[str | int, ...], value: Any) -> Path:
     """Return the part of a location that exists in the input; pydantic adds the members of unions to it."""
     path: list[str | int] = []
     for part in location:
-        if isinstance(value, dict) and part in value:
+        inside = part in value if isinstance(value, dict) else isinstance(value, list) and part in range(len(value))
+        if inside:
             value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            continue
-        path.append(part)
+            path.append(part)
     return tuple(path)
 
 
