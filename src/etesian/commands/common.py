@@ -62,15 +62,29 @@ def load_config(args: argparse.Namespace, overrides: list[str] | None = None) ->
     SystemExit
         With status 0 after ``--cfg job``.
     """
-    from etesian.compose import compose, to_yaml
+    if args.cfg:
+        raise SystemExit(print_config(args))
+    from etesian.compose import compose
 
     composed = compose(args.config_name, args.config_dir, args.overrides if overrides is None else overrides)
-    if args.cfg == "job":
-        print(to_yaml(composed.tree), end="")
-    config = check_tree(composed)
-    if args.cfg == "job":
-        raise SystemExit(0)
-    return config, composed
+    return check_tree(composed), composed
+
+
+def print_config(args: argparse.Namespace) -> int:
+    """Print the composed config as YAML, a document for each job, and check it.
+
+    Returns
+    -------
+    int
+        0. A config that is wrong is printed all the same, then reported as a UserError.
+    """
+    from etesian.compose import compose, to_yaml
+
+    for number, overrides in enumerate(job_overrides(args)):
+        composed = compose(args.config_name, args.config_dir, overrides)
+        print(("---\n" if number else "") + to_yaml(composed.tree), end="", flush=True)
+        check_tree(composed)
+    return 0
 
 
 def check_tree(composed: Composed) -> Config:
