@@ -117,9 +117,10 @@ def _take_rest(args: argparse.Namespace, rest: list[str], parser: argparse.Argum
     unknown = [word for word in rest if word.startswith("-")]
     if unknown or (rest and not hasattr(args, "overrides")):
         name = (unknown or rest)[0].partition("=")[0]
-        known = _options(parser, args.command)
+        known = [option for option in _options(parser, args.command) if option != "--version"]
+        what = f"{name!r} is no option" if unknown else f"{name!r} is one argument too many"
         raise UserError(
-            f"{PROGRAM} {args.command}: {name!r} is no option there is",
+            f"{PROGRAM} {args.command}: {what}",
             allowed=", ".join(known),
             mend=did_you_mean(name, known) or f"{PROGRAM} {args.command} --help",
         )

@@ -12,6 +12,7 @@ from etesian.errors import Problem, UserError
 if TYPE_CHECKING:
     from etesian.compose import Composed
     from etesian.schema.config import Config
+    from etesian.training.experiment import Experiment
 
 HYDRA_EPILOG = """overrides:
   key=value               set a key:               training.max_epochs=3
@@ -22,14 +23,15 @@ A config is looked for in the current folder, then in --config-dir, then in the 
 """
 
 
-def add_hydra_arguments(parser: argparse.ArgumentParser, *, multirun: bool = False) -> None:
+def add_hydra_arguments(parser: argparse.ArgumentParser, *, multirun: bool = False, cfg: bool = True) -> None:
     """Add the overrides and the options ``--config-name``, ``--config-dir``, ``--cfg``; ``--multirun`` on request."""
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="key=value or group=option")
     parser.add_argument(
         "--config-name", "-cn", default="train", metavar="NAME", help="top-level YAML (default: %(default)s)"
     )
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a folder of your own YAML files")
-    parser.add_argument("--cfg", "-c", choices=["job"], help="print the composed config and stop")
+    if cfg:
+        parser.add_argument("--cfg", "-c", choices=["job"], help="print the composed config and stop")
     if multirun:
         parser.add_argument(
             "--multirun", "-m", action="store_true", help="run a job for each combination of a=1,2, one after the other"
@@ -122,3 +124,14 @@ def cache_dir() -> Path:
     import platformdirs
 
     return platformdirs.user_cache_path("etesian")
+
+
+def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
+    """Check a config against the machine, the kernels and the dataset.
+
+    See :func:`etesian.training.experiment.check_experiment`.
+    """
+    from etesian.training.experiment import check_experiment as check
+
+    preset = composed.choices.get("model/layer_kernels")
+    return check(config, cache_dir, preset=preset, overrides=composed.overrides)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in _HELP.items():
         action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EPILOGS[name])
         if name in ("show", "validate"):
-            common.add_hydra_arguments(action)
+            common.add_hydra_arguments(action, cfg=name != "show")
         elif name == "generate":
             action.add_argument("folder", metavar="DIR", type=Path, help="a folder that is empty or does not exist")
 

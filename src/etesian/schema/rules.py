@@ -14,6 +14,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
+    yield from _levels(config)
 
 
 def _precision(config: Config) -> Iterator[Problem]:
@@ -74,4 +75,15 @@ def _length(config: Config) -> Iterator[Problem]:
             f" training.optimization.lr={config.training.optimization.lr}",
             "training.optimization.lr_scheduler.lr_min",
             f"at most {config.training.optimization.lr}",
+        )
+
+
+def _levels(config: Config) -> Iterator[Problem]:
+    resolution, levels = config.graph.nodes.hidden.resolution, config.graph.edges.hidden2hidden.scale_resolutions
+    if wrong := [level for level in levels or () if not 0 <= level <= resolution]:
+        yield Problem(
+            f"graph.edges.hidden2hidden.scale_resolutions names {', '.join(map(str, wrong))}:"
+            f" graph.nodes.hidden.resolution={resolution} has no such level",
+            "graph.edges.hidden2hidden.scale_resolutions",
+            f"whole numbers from 0 to {resolution}",
         )

@@ -222,9 +222,14 @@ def _all_keys(section: type[Section], path: Path) -> Iterator[str]:
     for name, field in section.model_fields.items():
         full = (*path, field.alias or name)
         yield _dotted(full)
-        group, inner = _group(full), section_in(field.annotation)
-        for candidate in [*kinds(group).values()] if group else [inner] if inner else []:
-            yield from _all_keys(candidate, full)
+        inner = section_in(field.annotation)
+        for deeper in (full, (*full, "*")):
+            if group := _group(deeper):
+                for candidate in kinds(group).values():
+                    yield from _all_keys(candidate, deeper)
+                break
+        else:
+            yield from _all_keys(inner, full) if inner else ()
 
 
 def _walk_sections(root: type[Section], path: Path, value: Any) -> type[Section] | None:
