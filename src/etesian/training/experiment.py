@@ -131,7 +131,7 @@ def _check_device(config: Config) -> None:
         get_device(f"{hardware.accelerator}:{hardware.num_gpus_per_node - 1}")
     except UserError as error:
         raise UserError(
-            f"system.hardware asks for {hardware.num_gpus_per_node} device(s) {hardware.accelerator!r}: {error.args[0]}",
+            f"system.hardware asks for {hardware.num_gpus_per_node} {hardware.accelerator!r}: {error.args[0]}",
             where="system.hardware",
             mend="system=cpu, or fewer with system.hardware.num_gpus_per_node",
         ) from error

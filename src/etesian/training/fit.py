@@ -176,7 +176,9 @@ def _starting_checkpoint(config: Config, run: RunFolder) -> Path | None:
     return None
 
 
-def _prepare_start(start: Path, config: Config, module: ForecastModule, datamodule: ForecastDataModule) -> Path | None:
+def _prepare_start(
+    start: Path, config: Config, module: ForecastModule, datamodule: ForecastDataModule
+) -> Path | None:
     """Check a checkpoint against the model and set where the data go on; return what Lightning restores."""
     checkpoint = load_checkpoint(start)
     check_weights(start, checkpoint["state_dict"], module)
