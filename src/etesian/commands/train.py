@@ -11,11 +11,21 @@ from etesian.commands import common
 from etesian.errors import UserError
 
 DESCRIPTION = "Train a model. With no argument: the embedded dataset, on a CPU, in about two minutes."
+EPILOG = (
+    """examples:
+  anemoi-training train
+  anemoi-training train training.max_steps=5 training.run_id=first-try
+  anemoi-training train --config-name my_experiment --config-dir ~/experiments
+  anemoi-training train --multirun training.seed=1,2,3
+
+"""
+    + common.HYDRA_EPILOG
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    common.add_hydra_arguments(parser)
+    common.add_hydra_arguments(parser, multirun=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,140 @@
+"""The command line: ``anemoi-training <command>``, also installed as ``etesian``.
+
+Only the chosen command's module is imported, and it imports what it needs when it runs, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from etesian.errors import EXIT_CODE, UserError, did_you_mean, format_error
+
+PROGRAM = "anemoi-training"
+
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
+    ("config", "etesian.commands.config", "show, check or copy a config"),
+    ("graph", "etesian.commands.graph", "build or describe a graph"),
+    ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
+    ("version", "etesian.commands.version", "print the versions of what is installed"),
+)
+"""Name, module and help of each command."""
+
+EXAMPLES = f"""examples:
+  {PROGRAM} train
+  {PROGRAM} train training.max_epochs=3 model/layer_kernels=torch
+  {PROGRAM} train --config-name my_experiment --config-dir ~/experiments
+  {PROGRAM} config validate --config-name my_experiment
+  {PROGRAM} <command> --help
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose objections are user errors with the nearest spelling."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options["allow_abbrev"] = False
+        super().__init__(**options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise argparse's objection as a user error."""
+        raise UserError(f"{self.prog}: {message}", mend=f"{self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices: Iterable[Any] | None = action.choices
+        if choices is not None and value not in choices:
+            what = "command" if not action.option_strings else f"value of {'/'.join(action.option_strings)}"
+            known = [str(choice) for choice in choices]
+            raise UserError(
+                f"{self.prog}: {value!r} is no {what}",
+                allowed=", ".join(known),
+                mend=did_you_mean(str(value), known) or f"{self.prog} --help",
+            )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program's name; those of the process when left out.
+
+    Returns
+    -------
+    int
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt.
+    """
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(format_error(error), file=sys.stderr)
+        return EXIT_CODE
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone (`| head`); keep Python from complaining again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(argv: list[str]) -> int:
+    parser = Parser(prog=PROGRAM, description="Train graph-transformer weather models.", epilog=EXAMPLES)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, module, text in COMMANDS:
+        if name != chosen:
+            commands.add_parser(name, help=text, add_help=False)
+            continue
+        command = importlib.import_module(module)
+        epilog = getattr(command, "EPILOG", None)
+        command.add_arguments(commands.add_parser(name, help=text, description=command.DESCRIPTION, epilog=epilog))
+    args, rest = parser.parse_known_args(argv)
+    if args.version:
+        from etesian import __version__
+
+        print(f"etesian {__version__}")
+        return 0
+    if args.command is None:
+        parser.print_help()
+        return 0 if not argv else EXIT_CODE
+    _take_rest(args, rest, parser)
+    return int(importlib.import_module({name: module for name, module, _ in COMMANDS}[args.command]).run(args))
+
+
+def _take_rest(args: argparse.Namespace, rest: list[str], parser: argparse.ArgumentParser) -> None:
+    """Add overrides that stand after an option to the others; refuse whatever else is left."""
+    unknown = [word for word in rest if word.startswith("-")]
+    if unknown or (rest and not hasattr(args, "overrides")):
+        name = (unknown or rest)[0].partition("=")[0]
+        known = [option for option in _options(parser, args.command) if option != "--version"]
+        what = f"{name!r} is no option" if unknown else f"{name!r} is one argument too many"
+        raise UserError(
+            f"{PROGRAM} {args.command}: {what}",
+            allowed=", ".join(known),
+            mend=did_you_mean(name, known) or f"{PROGRAM} {args.command} --help",
+        )
+    if rest:
+        args.overrides = [*args.overrides, *rest]
+
+
+def _options(parser: argparse.ArgumentParser, command: str | None = None) -> list[str]:
+    """Return the long options of a parser and of the subparsers under it (of one command when named)."""
+    options = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                if command in (None, name):
+                    options += _options(child)
+        options += [option for option in action.option_strings if option.startswith("--")]
+    return sorted(set(options))

@@ -1,0 +1,137 @@
+"""What the commands share: the arguments that Hydra reads, the config, the cache folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etesian.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from etesian.compose import Composed
+    from etesian.schema.config import Config
+    from etesian.training.experiment import Experiment
+
+HYDRA_EPILOG = """overrides:
+  key=value               set a key:               training.max_epochs=3
+  group=option            choose a file:           model/layer_kernels=rmsnorm
+  +key=value, ~key        add a key, delete one
+
+A config is looked for in the current folder, then in --config-dir, then in the package.
+"""
+
+
+def add_hydra_arguments(parser: argparse.ArgumentParser, *, multirun: bool = False, cfg: bool = True) -> None:
+    """Add the overrides and the options ``--config-name``, ``--config-dir``, ``--cfg``; ``--multirun`` on request."""
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="key=value or group=option")
+    parser.add_argument(
+        "--config-name", "-cn", default="train", metavar="NAME", help="top-level YAML (default: %(default)s)"
+    )
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a folder of your own YAML files")
+    if cfg:
+        parser.add_argument("--cfg", "-c", choices=["job"], help="print the composed config and stop")
+    if multirun:
+        parser.add_argument(
+            "--multirun", "-m", action="store_true", help="run a job for each combination of a=1,2, one after the other"
+        )
+
+
+def job_overrides(args: argparse.Namespace) -> list[list[str]]:
+    """Return the overrides of each job: one, or with ``--multirun`` one for each combination."""
+    if not getattr(args, "multirun", False):
+        return [list(args.overrides)]
+    from etesian.compose import split_jobs
+
+    return split_jobs(args.overrides, args.config_dir)
+
+
+def load_config(args: argparse.Namespace, overrides: list[str] | None = None) -> tuple[Config, Composed]:
+    """Compose and check the config of a command; with ``--cfg job`` print it and exit.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        With the arguments of :func:`add_hydra_arguments`.
+    overrides : list of str, optional
+        Overrides of one job of several; `args.overrides` when left out.
+
+    Raises
+    ------
+    UserError
+        With everything that is wrong.
+    SystemExit
+        With status 0 after ``--cfg job``.
+    """
+    if args.cfg:
+        raise SystemExit(print_config(args))
+    from etesian.compose import compose
+
+    composed = compose(args.config_name, args.config_dir, args.overrides if overrides is None else overrides)
+    return check_tree(composed), composed
+
+
+def print_config(args: argparse.Namespace) -> int:
+    """Print the composed config as YAML, a document for each job, and check it.
+
+    Returns
+    -------
+    int
+        0. A config that is wrong is printed all the same, then reported as a UserError.
+    """
+    from etesian.compose import compose, to_yaml
+
+    for number, overrides in enumerate(job_overrides(args)):
+        composed = compose(args.config_name, args.config_dir, overrides)
+        print(("---\n" if number else "") + to_yaml(composed.tree), end="", flush=True)
+        check_tree(composed)
+    return 0
+
+
+def check_tree(composed: Composed) -> Config:
+    """Check a composed config against the schema, and its overrides for keys that no file has."""
+    from etesian.schema.validate import knows, validate_config
+
+    register_kinds()
+    problems: list[Problem] = [
+        Problem(f"{key} is not in the config", key, mend=f"to add it: +{key}=VALUE")
+        for key in composed.absent
+        if knows(key, composed.tree) is None
+    ]
+    try:
+        config = validate_config(composed.tree)
+    except UserError as error:
+        reported = [problem.where for problem in error.problems]
+        raise UserError.collect([*error.problems, *(p for p in problems if p.where not in reported)]) from None
+    if problems:
+        raise UserError.collect(problems)
+    return config
+
+
+def register_kinds() -> None:
+    """Import the modules that register the kinds of models, bounds, losses and scalers."""
+    import etesian.model.bounding
+    import etesian.model.graphtransformer
+    import etesian.training.losses
+    import etesian.training.scalers  # noqa: F401
+
+
+def cache_dir() -> Path:
+    """Return the folder of graphs and datasets that can be made again: ``$ETESIAN_CACHE``, or the user's cache."""
+    if chosen := os.environ.get("ETESIAN_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    import platformdirs
+
+    return platformdirs.user_cache_path("etesian")
+
+
+def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
+    """Check a config against the machine, the kernels and the dataset.
+
+    See :func:`etesian.training.experiment.check_experiment`.
+    """
+    from etesian.training.experiment import check_experiment as check
+
+    preset = composed.choices.get("model/layer_kernels")
+    return check(config, cache_dir, preset=preset, overrides=composed.overrides)

@@ -1,0 +1,121 @@
+"""``config``: show what a config amounts to, check it, copy the shipped one, list its keys."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etesian.commands import common
+from etesian.errors import UserError
+
+if TYPE_CHECKING:
+    from etesian.training.experiment import Experiment
+
+DESCRIPTION = "Show, check or copy a config."
+EPILOG = """examples:
+  anemoi-training config show training.max_epochs=3
+  anemoi-training config validate --config-name my_experiment
+  anemoi-training config generate my_configs
+"""
+
+_HELP = {
+    "show": "print the whole config, overrides and interpolations resolved",
+    "validate": "check all that can be checked without training: keys, kernels, dataset, dates, variables, graph",
+    "generate": "copy the shipped config into a folder, to be edited",
+    "reference": "print what every key means, as Markdown",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="<action>", title="actions", required=True)
+    for name, text in _HELP.items():
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EPILOGS[name])
+        if name in ("show", "validate"):
+            common.add_hydra_arguments(action, cfg=name != "show")
+        elif name == "generate":
+            action.add_argument("folder", metavar="DIR", type=Path, help="a folder that is empty or does not exist")
+
+
+_EPILOGS = {
+    "show": f"example:\n  anemoi-training config show model/layer_kernels=torch\n\n{common.HYDRA_EPILOG}",
+    "validate": f"example:\n  anemoi-training config validate training.max_epochs=3\n\n{common.HYDRA_EPILOG}",
+    "generate": "example:\n  anemoi-training config generate my_configs\n"
+    "  anemoi-training train --config-dir my_configs\n",
+    "reference": "example:\n  anemoi-training config reference > config.md\n",
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen action."""
+    match args.action:
+        case "show":
+            return common.print_config(args)
+        case "validate":
+            return validate(args)
+        case "generate":
+            return generate(args.folder)
+        case _:
+            from etesian.schema.reference import render
+
+            common.register_kinds()
+            print(render(), end="")
+            return 0
+
+
+def generate(folder: Path) -> int:
+    """Copy the shipped config.
+
+    Raises
+    ------
+    UserError
+        If the folder holds something already, or cannot be written.
+    """
+    from etesian.compose import package_config_dir
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise UserError(f"{folder} {what}, and nothing is overwritten", where="DIR", allowed="an empty or new folder")
+    try:
+        shutil.copytree(package_config_dir(), folder, dirs_exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}", where="DIR") from error
+    print(f"copied to {folder}; edit there, then run")
+    print(f"  anemoi-training train --config-dir {folder}")
+    return 0
+
+
+def validate(args: argparse.Namespace) -> int:
+    """Check a config as ``train`` does before it trains, and print what was found."""
+    config, composed = common.load_config(args)
+    print(f"{composed.origin}: every key is right")
+    summarise(common.check_experiment(config, composed, common.cache_dir()))
+    return 0
+
+
+def summarise(experiment: Experiment) -> None:
+    """Print the splits, the roles of the variables, the kernels and the graph of an experiment."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from etesian.kernels.record import table
+
+    console, config, variables = Console(), experiment.config, experiment.variables
+    splits = Table("split", "first date", "last date", "dates", "windows", title="splits")
+    for name, windows in experiment.window_counts().items():
+        dates = getattr(experiment.splits, name).dates
+        splits.add_row(name, str(dates[0]), str(dates[-1]), str(len(dates)), str(windows))
+    console.print(splits)
+    roles = Table("role", "number", "variables", title="variables")
+    for role in ("prognostic", "forcing", "diagnostic"):
+        names = getattr(variables, role)
+        roles.add_row(role, str(len(names)), ", ".join(names) or "none")
+    console.print(roles)
+    console.print(table(experiment.kernels.records))
+    nodes = config.graph.nodes.hidden.resolution
+    console.print(
+        f"graph: {len(experiment.splits.training.latitudes)} data nodes, {10 * 4**nodes + 2} hidden nodes"
+        f" (resolution {nodes})"
+    )

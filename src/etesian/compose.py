@@ -1,0 +1,385 @@
+"""From YAML files and overrides to one resolved tree. Hydra is imported here only.
+
+A config, or an option of a group, is looked for in the current folder, then in ``--config-dir``, then in the
+package; the first file of that name counts. Whatever Hydra or OmegaConf objects to becomes a
+:class:`~etesian.errors.UserError`, which keeps their words.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import version as hydra_version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from etesian.errors import Problem, UserError, did_you_mean
+from etesian.interpolation import missing_keys, resolve
+
+DEFAULT_CONFIG = "train"
+_ABSENT = object()
+_FORMS = "key=value, group=option, +key=value (add), ~key (delete)"
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A composed config.
+
+    Attributes
+    ----------
+    tree : dict
+        The whole config in plain Python values, interpolations resolved.
+    choices : dict of str to str or None
+        The option chosen for each group.
+    overrides : list of str
+        The overrides as they were given.
+    config_name : str
+        Name of the top-level config.
+    origin : Path
+        Its file.
+    absent : tuple of str
+        Overridden keys that no file sets and that were given without ``+``. The schema tells whether they exist.
+    """
+
+    tree: dict[str, Any]
+    choices: dict[str, str | None]
+    overrides: list[str] = field(default_factory=list)
+    config_name: str = DEFAULT_CONFIG
+    origin: Path = Path()
+    absent: tuple[str, ...] = ()
+
+
+def package_config_dir() -> Path:
+    """Return the shipped config: ``etesian/config`` when installed, ``config`` in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "config"
+    return installed if installed.is_dir() else package.parents[1] / "config"
+
+
+def search_path(config_dir: str | Path | None = None) -> list[Path]:
+    """Return the folders that are searched, the first winning.
+
+    Raises
+    ------
+    UserError
+        If `config_dir` is no folder.
+    """
+    places = [Path.cwd()]
+    if config_dir is not None:
+        folder = Path(config_dir).expanduser()
+        if not folder.is_dir():
+            reason = "is a file" if folder.exists() else "does not exist"
+            raise UserError(
+                f"--config-dir {config_dir} {reason}", where="--config-dir", allowed="a folder of YAML files"
+            )
+        places.append(folder.resolve())
+    return [*places, package_config_dir()]
+
+
+def compose(
+    config_name: str = DEFAULT_CONFIG, config_dir: str | Path | None = None, overrides: Sequence[str] = ()
+) -> Composed:
+    """Compose a config.
+
+    Parameters
+    ----------
+    config_name : str
+        Top-level YAML, with or without its suffix.
+    config_dir : str or Path, optional
+        Folder searched after the current one and before the package.
+    overrides : sequence of str
+        Overrides in Hydra's grammar.
+
+    Raises
+    ------
+    UserError
+        If anything in the files or overrides does not fit together.
+    """
+    places = search_path(config_dir)
+    name, origin = _find_config(config_name, places)
+    loader = _loader(places)
+    parsed = _parse(overrides, places)
+    groups = _group_overrides(parsed, loader, places)
+    with _explained(places, origin, parsed):
+        base = loader.load_configuration(name, [_line(o) for o in groups], RunMode.RUN)
+    absent = _absent_keys([o for o in parsed if o not in groups], base)
+    lines = [f"++{_line(o)}" if o.key_or_group in absent and _is_plain(o) else _line(o) for o in parsed]
+    with _explained(places, origin, parsed):
+        config = loader.load_configuration(name, lines, RunMode.RUN)
+        files = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
+        _refuse_hydra_sections({f.config_path: f.package for f in files if f.config_path}, loader, places)
+    choices = dict(config.hydra.runtime.choices.items())
+    _refuse_hydra_choices(choices, origin)
+    tree = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
+    return Composed(tree, chosen, list(overrides), name, origin, tuple(absent))
+
+
+def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
+    """Split sweeps (``a=1,2``, ``range``, ``glob``) into the overrides of each job, as Hydra's basic sweeper does."""
+    places = search_path(config_dir)
+    parsed = _parse(overrides, places, sweeps=True)
+    for override in parsed:
+        override.config_loader = _loader(places)
+    try:
+        batches = BasicSweeper.split_arguments(parsed, None)
+    except HydraException as error:
+        raise UserError(
+            f"the overrides cannot be split into jobs: {error}",
+            where="--multirun",
+            allowed="key=a,b,c, key=choice(a,b), key=range(start,stop), key=glob(*)",
+        ) from error
+    return [list(job) for batch in batches for job in batch]
+
+
+def to_yaml(tree: dict[str, Any]) -> str:
+    """Return a tree as YAML, keys in the order of the files."""
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:
+    name = config_name.removesuffix(".yaml")
+    path = Path(name)
+    if len(path.parts) != 1:
+        raise UserError(
+            f"--config-name takes a name, not a path: {config_name}",
+            where="--config-name",
+            mend=f"--config-dir {path.parent} --config-name {path.name}",
+        )
+    for place in places:
+        if (place / f"{name}.yaml").is_file():
+            return name, place / f"{name}.yaml"
+    found = {place: sorted(f.stem for f in place.glob("*.yaml")) for place in dict.fromkeys(places)}
+    known = "; ".join(f"{', '.join(names) or 'none'} (in {place})" for place, names in found.items())
+    hint = did_you_mean(name, dict.fromkeys(name for names in found.values() for name in names))
+    raise UserError(f"there is no config named {config_name!r}", where="--config-name", allowed=known, mend=hint)
+
+
+def _loader(places: Iterable[Path]) -> ConfigLoaderImpl:
+    hydra_version.setbase("1.3")
+    Plugins.instance()
+    JobRuntime.instance().set("name", "etesian")
+    path = ConfigSearchPathImpl()
+    path.append("hydra", "pkg://hydra.conf")
+    for place in places:
+        path.append("etesian", f"file://{place}")
+    path.append("schema", "structured://")
+    return ConfigLoaderImpl(path)
+
+
+def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed, problems = [], []
+    for line in overrides:
+        try:
+            override = parser.parse_overrides([line])[0]
+        except OverrideParseException as error:
+            problems.append(_bad_override(line, error, places))
+            continue
+        parsed.append(override)
+        if override.is_hydra_override():
+            mend = "--config-dir DIR" if "searchpath" in line else "system.output.root=DIR sets where runs are written"
+            problems.append(Problem(f"{line}: Hydra's own settings are not used here", "command line", mend=mend))
+        elif override.is_sweep_override() and not sweeps:
+            key, value = override.get_key_element(), line.partition("=")[2]
+            problems.append(
+                Problem(
+                    f"{line}: this is a sweep over several values",
+                    where=override.key_or_group,
+                    mend=f"'{key}=[{value}]' for a list, \"{key}='{value}'\" for text, train --multirun for a job each",
+                )
+            )
+    if problems:
+        raise UserError.collect(problems)
+    return parsed
+
+
+def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
+    if "=" not in line:
+        is_config = any((place / f"{line.removesuffix('.yaml')}.yaml").is_file() for place in places)
+        mend = f"--config-name {line}" if is_config else f"{line}=VALUE"
+        return Problem(f"{line!r} is no override: it has no '='", "command line", _FORMS, mend)
+    text = " ".join(str(error).partition("\nSee https")[0].split())
+    mend = f"quote the value: {line.partition('=')[0]}=\"'...'\""
+    return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, mend)
+
+
+def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: list[Path]) -> list[Override]:
+    """Return the overrides that choose an option of a group; refuse those that name no group or no option."""
+    chosen, problems = [], []
+    for override in parsed:
+        key, value = override.key_or_group, override.value()
+        if "/" in key and not loader.repository.group_exists(key):
+            known = sorted({str(f.parent.relative_to(p)) for p in places[1:] for f in p.rglob("*.yaml")} - {"."})
+            what = f"{override.input_line}: there is no config group {key!r}"
+            problems.append(Problem(what, "command line", ", ".join(known), did_you_mean(key, known)))
+        elif loader.repository.group_exists(key) and not isinstance(value, dict):
+            chosen.append(override)
+            if not isinstance(value, str | list) and not override.is_delete():
+                options = ", ".join(loader.repository.get_group_options(key))
+                problems.append(
+                    Problem(f"{override.input_line}: a group takes the name of one of its files", key, options)
+                )
+    if problems:
+        raise UserError.collect(problems)
+    return chosen
+
+
+def _absent_keys(overrides: list[Override], base: DictConfig) -> list[str]:
+    """Return the plainly overridden keys that `base` lacks."""
+    unset = missing_keys(base)
+    added = [o.key_or_group for o in overrides if o.is_add() or o.is_force_add()]
+    absent = []
+    for override in overrides:
+        key = override.key_or_group
+        if not _is_plain(override) or key in unset or any(f"{key}.".startswith(f"{a}.") for a in added):
+            continue
+        try:
+            found = OmegaConf.select(base, key, default=_ABSENT)
+        except OmegaConfBaseException:
+            continue  # on the way lies an interpolation that fails; resolving reports it
+        if found is _ABSENT and key not in absent:
+            absent.append(key)
+    return absent
+
+
+def _is_plain(override: Override) -> bool:
+    return not (override.is_add() or override.is_force_add() or override.is_delete())
+
+
+def _line(override: Override) -> str:
+    return str(override.input_line)
+
+
+def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImpl, places: list[Path]) -> None:
+    for path, package in files.items():
+        loaded = None if path.startswith("hydra/") else loader.repository.load_config(path)
+        if loaded is None or not OmegaConf.is_dict(loaded.config):
+            continue
+        if (package or "").split(".")[0] == "hydra" or (not package and "hydra" in loaded.config):
+            raise UserError(
+                "this file sets keys under 'hydra', which nothing here reads",
+                where=str(_file_of(path, places)),
+                mend="delete them; system.output.root says where runs are written, --multirun runs a sweep",
+            )
+
+
+def _refuse_hydra_choices(choices: dict[Any, Any], origin: Path) -> None:
+    for group, option in choices.items():
+        if str(group).startswith("hydra/") and option not in (None, "default", "basic"):
+            raise UserError(
+                f"the defaults list chooses {group}: {option}, but Hydra's own settings are not used here",
+                where=str(origin),
+                mend=f"delete the line 'override {group}: {option}'",
+            )
+
+
+def _file_of(config_path: str, places: list[Path]) -> Path:
+    candidates = [place / f"{config_path}.yaml" for place in places]
+    return next((file for file in candidates if file.is_file()), candidates[-1])
+
+
+class _explained:
+    """Turn whatever composing raises into a UserError, and keep Hydra from warning on the way."""
+
+    def __init__(self, places: list[Path], origin: Path, overrides: Sequence[Override]) -> None:
+        self.places, self.origin, self.overrides = places, origin, overrides
+        self.quiet = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        self.quiet.__enter__()
+        warnings.simplefilter("ignore", UserWarning)
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.quiet.__exit__(kind, error, traceback)
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            raise _explain(error, self.places, self.origin, self.overrides) from error
+
+
+def _explain(error: Exception, places: list[Path], origin: Path, overrides: Sequence[Override]) -> UserError:
+    chain = list(_causes(error))
+    for cause in chain:
+        if isinstance(cause, yaml.MarkedYAMLError):
+            mark = cause.problem_mark or cause.context_mark
+            where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(origin)
+            return UserError(f"YAML cannot be read: {cause.problem or cause.context}", where=where)
+        if isinstance(cause, RecursionError):
+            circle = _defaults_circle(origin.stem, places)
+            what = f"the defaults lists include each other in a circle: {' -> '.join(circle)}"
+            return UserError(what, where=str(_file_of(circle[0], places) if circle else origin))
+        if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
+            return _missing_config(cause, places, origin)
+    text = "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
+    for override in overrides:
+        if any(line in text for line in (_line(override), f"'{override.key_or_group}'")):
+            return _refused_override(override, text)
+    return UserError(f"the config cannot be composed: {text or type(error).__name__}", where=str(origin))
+
+
+def _refused_override(override: Override, text: str) -> UserError:
+    line, key = _line(override), override.key_or_group
+    if "item is already at" in text:
+        return UserError(f"{line}: the config has {key!r} already", where=key, mend=f"without the '+': {line[1:]}")
+    if "Could not delete" in text:
+        return UserError(f"{line}: there is nothing to delete. {text}", where=key)
+    return UserError(f"{line} cannot be applied: {text}", where=key)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+
+
+def _missing_config(error: MissingConfigException, places: list[Path], origin: Path) -> UserError:
+    path = str(error.missing_cfg_file)
+    group, _, option = path.rpartition("/")
+    text = str(error)
+    parent = text[4:].partition("'")[0] if text.startswith("In '") else origin.stem
+    where = str(_file_of(parent, places))
+    if error.options is None:
+        names = sorted({f.stem for place in places for f in (place / group).glob("*.yaml")} - {origin.stem})
+        what = f"the defaults list names {path!r}, and there is no such config"
+        return UserError(what, where=where, allowed=", ".join(names), mend=did_you_mean(option, names))
+    options = [str(known) for known in error.options]
+    return UserError(
+        f"{group}={option}: the group {group!r} has no such option",
+        where=f"{group} (command line, or the defaults list of {where})",
+        allowed=", ".join(options),
+        mend=did_you_mean(option, options),
+    )
+
+
+def _defaults_circle(name: str, places: list[Path], above: tuple[str, ...] = ()) -> list[str]:
+    """Return the configs of a circle in the defaults lists, the first named again at the end; empty where none is."""
+    if name in above:
+        return [*above[above.index(name) :], name]
+    file = _file_of(name, places)
+    content = yaml.safe_load(file.read_text()) if file.is_file() else None
+    entries = content.get("defaults", []) if isinstance(content, dict) else []
+    group = name.rpartition("/")[0]
+    for entry in entries:
+        pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
+        for key, option in pairs:
+            if option == "_self_" or option is None:
+                continue
+            child = f"{str(key).split()[-1]}/{option}" if key else str(option)
+            path = child[1:] if child.startswith("/") else "/".join(part for part in (group, child) if part)
+            if circle := _defaults_circle(path, places, (*above, name)):
+                return circle
+    return []

@@ -1,0 +1,89 @@
+"""Rules between sections; those within a section stand in the section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from etesian.errors import Problem
+from etesian.schema.config import Config
+
+
+def cross_section_problems(config: Config) -> Iterator[Problem]:
+    """Yield what is wrong between sections that are right in themselves."""
+    yield from _precision(config)
+    yield from _residual(config)
+    yield from _roles(config)
+    yield from _length(config)
+    yield from _levels(config)
+
+
+def _precision(config: Config) -> Iterator[Problem]:
+    if config.training.precision == "16-mixed" and config.system.hardware.accelerator == "cpu":
+        yield Problem(
+            "training.precision='16-mixed' does not run on system.hardware.accelerator='cpu'",
+            "training.precision",
+            "on a CPU: 32-true, bf16-mixed, 64-true",
+            "training.precision=bf16-mixed",
+        )
+
+
+def _residual(config: Config) -> Iterator[Problem]:
+    step, steps = config.model.residual.step, config.task.multistep_input
+    if config.model.residual.kind == "skip" and -step > steps:
+        yield Problem(
+            f"model.residual.step={step} asks for an input step that task.multistep_input={steps} does not hold",
+            "model.residual.step",
+            f"a whole number from {-steps} to -1",
+        )
+
+
+def _roles(config: Config) -> Iterator[Problem]:
+    both = sorted(set(config.data.forcing) & set(config.data.diagnostic)) if config.data.forcing != "computed" else []
+    if both:
+        yield Problem(
+            f"{', '.join(both)}: both in data.forcing and in data.diagnostic", "data.forcing", "one role each"
+        )
+    named: dict[str, str] = {}
+    settings = config.data.processors.normalizer
+    for method in ("mean_std", "std", "max", "min_max", "none"):
+        for variable in getattr(settings, method):
+            shown = method.replace("_", "-")
+            if variable in named:
+                yield Problem(
+                    f"{variable} is under both {named[variable]!r} and {shown!r}",
+                    "data.processors.normalizer",
+                    "one method a variable",
+                )
+            named[variable] = shown
+    imputer = config.data.processors.imputer
+    if twice := sorted(set(imputer.mean) & set(imputer.constant)):
+        yield Problem(f"{', '.join(twice)}: both imputed by mean and by constant", "data.processors.imputer")
+
+
+def _length(config: Config) -> Iterator[Problem]:
+    schedule, steps = config.training.optimization.lr_scheduler, config.training.max_steps
+    if schedule.t_initial is not None and schedule.t_initial <= schedule.warmup_t and schedule.kind == "cosine":
+        yield Problem(
+            f"training.optimization.lr_scheduler.t_initial={schedule.t_initial} is not after"
+            f" warmup_t={schedule.warmup_t}",
+            "training.optimization.lr_scheduler.t_initial",
+            f"more than {schedule.warmup_t}, or null for the length of the run {steps or ''}".rstrip(),
+        )
+    if schedule.lr_min > config.training.optimization.lr:
+        yield Problem(
+            f"training.optimization.lr_scheduler.lr_min={schedule.lr_min} is above"
+            f" training.optimization.lr={config.training.optimization.lr}",
+            "training.optimization.lr_scheduler.lr_min",
+            f"at most {config.training.optimization.lr}",
+        )
+
+
+def _levels(config: Config) -> Iterator[Problem]:
+    resolution, levels = config.graph.nodes.hidden.resolution, config.graph.edges.hidden2hidden.scale_resolutions
+    if wrong := [level for level in levels or () if not 0 <= level <= resolution]:
+        yield Problem(
+            f"graph.edges.hidden2hidden.scale_resolutions names {', '.join(map(str, wrong))}:"
+            f" graph.nodes.hidden.resolution={resolution} has no such level",
+            "graph.edges.hidden2hidden.scale_resolutions",
+            f"whole numbers from 0 to {resolution}",
+        )

@@ -1,0 +1,199 @@
+"""The door: a config is checked against the machine, the kernels and the dataset before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch_geometric.data import HeteroData
+
+from etesian.data.imputer import Imputer
+from etesian.data.normalizer import Normalizer
+from etesian.data.open import Splits, open_splits
+from etesian.data.sampler import GlobalBatchSampler
+from etesian.data.timestep import stride
+from etesian.data.variables import Variables
+from etesian.data.windows import WindowDataset
+from etesian.errors import Problem, UserError, did_you_mean
+from etesian.graph.store import load_or_build
+from etesian.kernels.resolve import ComponentKernels, resolve_kernels
+from etesian.model.bounding import build_bounding
+from etesian.model.fields import ModelFields
+from etesian.runtime.device import get_device
+from etesian.schema.config import Config
+from etesian.training.scalers import VariableScaler
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config that has been checked, and what was opened to check it.
+
+    Attributes
+    ----------
+    config : Config
+        The config.
+    kernels : ComponentKernels
+        The layer kernels it names.
+    splits : Splits
+        The opened datasets.
+    variables : Variables
+        Their variables, by role.
+    step : int
+        Dates of the dataset in one step of the forecast.
+    cache_dir : Path
+        Folder of graphs and datasets that can be made again.
+    """
+
+    config: Config
+    kernels: ComponentKernels
+    splits: Splits
+    variables: Variables
+    step: int
+    cache_dir: Path
+
+    def rollouts(self) -> dict[str, int]:
+        """Return the longest rollout of each split, in steps."""
+        config, scores = self.config, self.config.diagnostics.scores
+        return {
+            "training": config.task.rollout.maximum,
+            "validation": config.task.validation_rollout,
+            "test": scores.lead_times if scores.enabled else 1,
+        }
+
+    def window_counts(self) -> dict[str, int]:
+        """Return how many windows each split has for its longest rollout."""
+        imputer = self.config.data.processors.imputer
+        imputed = frozenset(imputer.mean) | frozenset(imputer.constant)
+        steps = self.config.task.multistep_input
+        return {
+            name: len(WindowDataset(getattr(self.splits, name), steps, rollout, self.step, imputed))
+            for name, rollout in self.rollouts().items()
+        }
+
+    def load_graph(self) -> HeteroData:
+        """Return the graph, from the cache where one fits."""
+        data, path = self.splits.training, self.config.system.input.graph
+        file = Path(path).expanduser() if path is not None else None
+        return load_or_build(data.latitudes, data.longitudes, self.config.graph, file, self.cache_dir)
+
+
+def check_experiment(
+    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = ()
+) -> Experiment:
+    """Check everything that can be checked without training.
+
+    Parameters
+    ----------
+    config : Config
+        A config that fits the schema.
+    cache_dir : Path
+        Folder of graphs and datasets that can be made again.
+    preset : str, optional
+        Choice of the group ``model/layer_kernels``, for the record of the kernels.
+    overrides : sequence of str
+        Overrides of the command line, for the same record.
+
+    Raises
+    ------
+    UserError
+        With what is wrong: first the device, then the kernels, then all that the dataset tells.
+    """
+    _check_device(config)
+    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
+    splits = open_splits(config.dataloader, config.data, cache_dir)
+    data: Any = splits.training
+    variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
+    step = stride(config.task.timestep, data.frequency)
+    experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
+    problems: list[Problem] = []
+    for check in (_check_windows, _check_processors, _check_names):
+        problems.extend(_caught(check, experiment))
+    if problems:
+        raise UserError.collect(dict.fromkeys(problems))
+    return experiment
+
+
+def _caught(check: Callable[[Experiment], None], experiment: Experiment) -> Sequence[Problem]:
+    try:
+        check(experiment)
+    except UserError as error:
+        return error.problems
+    return ()
+
+
+def _check_device(config: Config) -> None:
+    hardware = config.system.hardware
+    if hardware.accelerator == "cpu":
+        return
+    try:
+        get_device(f"{hardware.accelerator}:{hardware.num_gpus_per_node - 1}")
+    except UserError as error:
+        raise UserError(
+            f"system.hardware asks for {hardware.num_gpus_per_node} {hardware.accelerator!r}: {error.args[0]}",
+            where="system.hardware",
+            mend="system=cpu, or fewer with system.hardware.num_gpus_per_node",
+        ) from error
+
+
+def _check_windows(experiment: Experiment) -> None:
+    """Check that each split has a window, training a whole batch, and the test split the sample that is drawn."""
+    config, counts, problems = experiment.config, experiment.window_counts(), []
+    for name, count in counts.items():
+        if count == 0:
+            steps = config.task.multistep_input + experiment.rollouts()[name]
+            problems.append(
+                Problem(
+                    f"the {name} period has {len(getattr(experiment.splits, name).dates)} dates and no window of"
+                    f" {steps} states, {experiment.step} date(s) apart, without a missing date",
+                    where=f"dataloader.{name}",
+                    allowed=f"at least {(steps - 1) * experiment.step + 1} dates in a row",
+                    mend="a longer period, a smaller task.multistep_input or a shorter rollout",
+                )
+            )
+    if problems:
+        raise UserError.collect(problems)
+    processes = config.system.hardware.num_gpus_per_node * config.system.hardware.num_nodes
+    GlobalBatchSampler(
+        counts["training"], config.dataloader.batch_size.training, 0, processes, 0, shuffle=False, pad=False
+    )
+    sample = config.diagnostics.plot.sample_idx
+    if config.diagnostics.plot.enabled and sample >= counts["test"]:
+        raise UserError(
+            f"diagnostics.plot.sample_idx={sample} is not in the test period",
+            where="diagnostics.plot.sample_idx",
+            allowed=f"a whole number from 0 to {counts['test'] - 1}",
+        )
+
+
+def _check_processors(experiment: Experiment) -> None:
+    """Check normaliser and imputer against the dataset, and the bounds, which are given in physical units."""
+    config, variables = experiment.config, experiment.variables
+    statistics, processors = experiment.splits.training.statistics, config.data.processors
+    Imputer(variables, statistics, processors.imputer)
+    normalizer = Normalizer(variables, statistics, processors.normalizer)
+    fields = ModelFields(
+        variables.input,
+        variables.output,
+        config.task.multistep_input,
+        normalizer.scale[variables.data_output],
+        normalizer.offset[variables.data_output],
+    )
+    build_bounding(config.model.bounding, fields, residual=config.model.residual.kind == "skip")
+
+
+def _check_names(experiment: Experiment) -> None:
+    """Check the names of outputs in the diagnostics and the scalers."""
+    config, outputs = experiment.config, experiment.variables.output
+    names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.parameters or ()]
+    for key, scaler in config.training.scalers.items():
+        if isinstance(scaler, VariableScaler):
+            names += [(f"training.scalers.{key}.weights", name) for name in scaler.weights_by_name]
+    problems = [
+        Problem(f"{name!r} is not an output of the model", key, ", ".join(outputs), did_you_mean(name, outputs))
+        for key, name in names
+        if name not in outputs
+    ]
+    if problems:
+        raise UserError.collect(problems)
