@@ -1,0 +1,1 @@
+"""How a trained model is run and measured: forecasts, climatology, references, scores."""

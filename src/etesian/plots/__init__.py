@@ -1,0 +1,1 @@
+"""Pictures. Matplotlib is imported here only."""
