@@ -79,12 +79,11 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return self.num_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0, whose order comes next; it starts at its first batch."""
+        """Choose the epoch, counted from 0, whose order comes next."""
         self.epoch = epoch
-        self._first = 0
 
     def start_at(self, batch: int) -> None:
-        """Let this epoch begin at a batch, counted from 0, as a run does that was stopped in its middle."""
+        """Let the next iteration, and only that, begin at a batch counted from 0, as a run does that was stopped."""
         if not 0 <= batch <= self.num_batches:
             raise ValueError(f"batch {batch} of {self.num_batches}")
         self._first = batch
@@ -99,8 +98,11 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return np.concatenate([order, np.full(padding, -1 - order[0])])
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield this process's slice of each global batch, from the batch to start at."""
-        order = self.order()
-        for batch in range(self._first, self.num_batches):
-            begin = batch * self.global_batch_size + self.rank * self.batch_size
-            yield [int(sample) for sample in order[begin : begin + self.batch_size]]
+        """Return this process's slice of each global batch, from the batch to start at.
+
+        The order is settled here, at once: the epoch that is set while a loader reads ahead counts for the next one.
+        """
+        order, first = self.order(), self._first
+        self._first = 0
+        begins = [b * self.global_batch_size + self.rank * self.batch_size for b in range(first, self.num_batches)]
+        return iter([order[begin : begin + self.batch_size].tolist() for begin in begins])

@@ -73,6 +73,12 @@ class ForecastModule(pl.LightningModule):
         ]
         return torch.stack(losses).mean(0)
 
+    def on_train_epoch_start(self) -> None:
+        """Choose the order of the samples of this epoch."""
+        loader = self.trainer.train_dataloader
+        assert loader is not None
+        loader.batch_sampler.set_epoch(self.current_epoch)
+
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the mean loss of a batch."""
         steps = batch["x"].shape[1] - self.forecaster.multistep_input
