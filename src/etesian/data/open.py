@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from etesian.data.gridded import GriddedDataset
-from etesian.data.period import check_covered, common_period, spacing_of
+from etesian.data.period import check_covered, common_period, seconds_of, spacing_of
 from etesian.data.source import find_stores
 from etesian.data.windows import nan_problem
 from etesian.errors import Problem, UserError
@@ -56,15 +56,16 @@ def open_splits(dataloader: DataloaderSettings, data: DataSettings, cache_dir: P
     Raises
     ------
     UserError
-        See :func:`open_split`; for splits whose variables, grids or spacings differ, or that share dates; and for
-        NaNs, in the statistics or at a split's first date, in a variable without an imputer.
+        See :func:`open_split`; for splits whose variables, grids or spacings differ, or are not ``data.frequency``,
+        or that share dates; and for NaNs, in the statistics or at a split's first date, in a variable that has no
+        imputer.
     """
     splits = Splits(
         training=open_split("training", dataloader.training, cache_dir),
         validation=open_split("validation", dataloader.validation, cache_dir),
         test=open_split("test", dataloader.test, cache_dir),
     )
-    problems = _differences(splits) + _overlaps(splits)
+    problems = _unlike_frequency(splits, data.frequency) + _differences(splits) + _overlaps(splits)
     if problems:
         raise UserError.collect(problems)
     imputer = data.processors.imputer
@@ -167,6 +168,23 @@ def _refused(cause: Exception, options: Mapping[str, Any], where: str) -> UserEr
         text = f"{type(cause).__name__} {text}" if str(cause) else "an assertion failed"
     given = ", ".join(f"{option}: {value}" for option, value in options.items())
     return UserError(f"anemoi-datasets cannot open the dataset: {text}", where=where, mend=f"look at: {given}")
+
+
+def _unlike_frequency(splits: Splits, frequency: str | None) -> list[Problem]:
+    """Check that the dates are ``data.frequency`` apart, where that is given."""
+    if frequency is None:
+        return []
+    return [
+        Problem(
+            f"data.frequency is {frequency!r}, but the {name} dates are {spacing} apart",
+            where=f"data.frequency, dataloader.{name}.dataset_config",
+            allowed="null: the dataset's own",
+            mend="data.frequency=null" if spacing.months else f"dataloader.{name}.dataset_config.frequency={frequency}",
+        )
+        for name, dataset in splits.items()
+        if (spacing := spacing_of(dataset.dates, f"dataloader.{name}")) is not None
+        and (spacing.months or spacing.seconds != seconds_of(frequency, "data.frequency"))
+    ]
 
 
 def _differences(splits: Splits) -> list[Problem]:

@@ -156,16 +156,24 @@ def timestep_stride(dates: NDArray[np.datetime64], timestep: str | None) -> int:
             f"a timestep of {timestep!r} does not fit dates that are {spacing} apart",
             where=key, allowed=f"null: one step of the data, {spacing}", mend=f"{key}=null",
         )  # fmt: skip
-    try:
-        seconds = int(frequency_to_timedelta(timestep).total_seconds())
-    except (ValueError, TypeError, AssertionError) as cause:
-        raise UserError(f"{timestep!r} is not a timestep: {cause}", where=key, allowed="such as 6h, 1d, 30m") from cause
-    if seconds <= 0 or seconds % spacing.seconds:
+    seconds = seconds_of(timestep, key)
+    if seconds % spacing.seconds:
         raise UserError(
             f"a timestep of {timestep!r} is not a multiple of the data's {spacing}",
             where=key, allowed=f"{spacing} and its multiples", mend=f"{key}=null for one step of the data",
         )  # fmt: skip
     return seconds // spacing.seconds
+
+
+def seconds_of(text: str, where: str) -> int:
+    """Return the seconds of a duration such as ``6h``, ``1d`` or ``30m`` (minutes)."""
+    try:
+        seconds = int(frequency_to_timedelta(text).total_seconds())
+    except (ValueError, TypeError, AssertionError) as cause:
+        raise UserError(f"{text!r} is not a duration: {cause}", where=where, allowed="such as 6h, 1d, 30m") from cause
+    if seconds <= 0:
+        raise UserError(f"{text!r} is not a duration above 0", where=where, allowed="such as 6h, 1d, 30m")
+    return seconds
 
 
 def common_period(a: NDArray[np.datetime64], b: NDArray[np.datetime64]) -> tuple[str, str, int] | None:

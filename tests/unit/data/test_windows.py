@@ -148,6 +148,19 @@ def test_workers_read_a_zip_file_each_for_itself(make_store, tmp_path):
         assert torch.equal(a["x"], b["x"])
 
 
+def test_another_process_opens_the_dataset_anew(opened, monkeypatch):
+    windows = WindowDataset(opened(dates=12), 2, 1)
+    here = windows.dataset
+    windows[0]
+    assert windows.dataset is here
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    windows[0]
+    there = windows.dataset
+    assert there is not here
+    windows[1]
+    assert windows.dataset is there
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_in_a_worker_arrives_whole(opened, workers):
     windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1)

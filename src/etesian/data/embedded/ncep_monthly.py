@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import netCDF4
 import numpy as np
 import zarr
 from numpy.typing import NDArray
@@ -24,6 +23,8 @@ def build(source: Path, target: Path) -> None:
     target : Path
         Folder of the store, made here. Its ``data`` is (T, 8, 1, 2592), a chunk a date.
     """
+    import netCDF4  # needed at first use only
+
     with netCDF4.Dataset(source) as file:
         temperature = file[TEMPERATURE][:].filled(np.nan).astype(np.float32)  # (T, rows, columns), K
         rows, columns = file["latitude"][:].filled(), file["longitude"][:].filled()
@@ -34,8 +35,10 @@ def build(source: Path, target: Path) -> None:
     dates = np.datetime64("1948-01-01", "s") + days * np.timedelta64(86400, "s")
     latitudes, longitudes = (axis.astype(np.float64).ravel() for axis in np.meshgrid(rows, columns, indexing="ij"))
     fields = {TEMPERATURE: temperature.reshape(len(dates), -1)} | forcings(dates, latitudes, longitudes)
-    data = np.stack([np.broadcast_to(field, (len(dates), latitudes.size)) for field in fields.values()], axis=1)
-    _write(target, data[:, :, None, :].astype(np.float32), dates, latitudes, longitudes, _attributes(fields, citation))
+    data = np.empty((len(dates), len(fields), 1, latitudes.size), dtype=np.float32)
+    for position, field in enumerate(fields.values()):
+        data[:, position, 0] = field
+    _write(target, data, dates, latitudes, longitudes, _attributes(fields, citation))
 
 
 def forcings(
