@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from small_stores import write_store
 
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., Path]:
-    """Return a maker of small datasets: ``make_store("name.zarr", dates=..., ...)``, see :func:`small_stores.write_store`."""
+    """Return a maker of small datasets: ``make_store("name.zarr", dates=..., ...)``.
+
+    The options are those of :func:`small_stores.write_store`.
+    """
 
     def make(name: str | Path = "dataset.zarr", **options: Any) -> Path:
         return write_store(tmp_path / name, **options)

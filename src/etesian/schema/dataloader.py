@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from etesian.schema.base import Section
 
@@ -47,6 +48,12 @@ class SplitSettings(Section):
     dataset_config: dict[str, Any]
     start: str | int | None = None
     end: str | int | None = None
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Accept what some YAML readers make of ``1979-01-01``."""
+        return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 class DataloaderSettings(Section):

@@ -1,0 +1,179 @@
+"""Monthly mean near-surface temperature of the NCEP/NCAR reanalysis as a dataset with forcings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+TEMPERATURE = "t_sig995"
+DAYS_PER_YEAR = 365.25
+
+
+def build(source: Path, target: Path) -> None:
+    """Write the store (zarr format 2, the layout of anemoi-datasets).
+
+    Parameters
+    ----------
+    source : Path
+        The netCDF file: temperature (T, 36, 72), dates (T,) on the first of each month.
+    target : Path
+        Folder of the store, made here. Its ``data`` is (T, 8, 1, 2592), a chunk a date.
+    """
+    import netCDF4  # needed at first use only
+
+    with netCDF4.Dataset(source) as file:
+        temperature = file[TEMPERATURE][:].filled(np.nan).astype(np.float32)  # (T, rows, columns), K
+        rows, columns = file["latitude"][:].filled(), file["longitude"][:].filled()
+        days = file["time"][:].filled()
+        if file["time"].units != "days since 1948-01-01 00:00:00":
+            raise ValueError(f"unexpected time axis: {file['time'].units}")
+        citation = f"{file.source}; {file.references}"
+    dates = np.datetime64("1948-01-01", "s") + days * np.timedelta64(86400, "s")
+    latitudes, longitudes = (axis.astype(np.float64).ravel() for axis in np.meshgrid(rows, columns, indexing="ij"))
+    fields = {TEMPERATURE: temperature.reshape(len(dates), -1)} | forcings(dates, latitudes, longitudes)
+    data = np.empty((len(dates), len(fields), 1, latitudes.size), dtype=np.float32)
+    for position, field in enumerate(fields.values()):
+        data[:, position, 0] = field
+    _write(target, data, dates, latitudes, longitudes, _attributes(fields, citation))
+
+
+def forcings(
+    dates: NDArray[np.datetime64], latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Return what is known of every date and place without any forecast.
+
+    Parameters
+    ----------
+    dates : array (T,)
+        First instants of months.
+    latitudes, longitudes : array (G,)
+        Degrees.
+
+    Returns
+    -------
+    dict
+        Arrays that broadcast to (T, G), all without a unit. The day of the year counts from 0 at the start of
+        1 January and is turned into an angle with a year of 365.25 days, as the Anemoi ecosystem does.
+    """
+    latitude, longitude = np.deg2rad(latitudes), np.deg2rad(longitudes)
+    day_of_year = (dates - dates.astype("datetime64[Y]")).astype("timedelta64[s]").astype(np.float64) / 86400
+    season = 2 * np.pi * day_of_year[:, None] / DAYS_PER_YEAR  # (T, 1)
+    return {
+        "cos_latitude": np.cos(latitude),
+        "sin_latitude": np.sin(latitude),
+        "cos_longitude": np.cos(longitude),
+        "sin_longitude": np.sin(longitude),
+        "cos_julian_day": np.cos(season),
+        "sin_julian_day": np.sin(season),
+        "insolation": monthly_insolation(dates, latitudes),
+    }
+
+
+def monthly_insolation(dates: NDArray[np.datetime64], latitudes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean over each month of the daily mean of :func:`daily_insolation`.
+
+    Parameters
+    ----------
+    dates : array (T,)
+        Any instant of each month.
+    latitudes : array (G,)
+        Degrees.
+
+    Returns
+    -------
+    array (T, G)
+        Between 0 and 1.
+    """
+    rows, row_of_point = np.unique(latitudes, return_inverse=True)
+    months, month_of_date = np.unique(dates.astype("datetime64[M]"), return_inverse=True)
+    first_days = months.astype("datetime64[D]")
+    starts = (first_days - months.astype("datetime64[Y]").astype("datetime64[D]")).astype(int)
+    ends = starts + ((months + 1).astype("datetime64[D]") - first_days).astype(int)
+    daily = daily_insolation(np.arange(366) + 0.5, rows)  # (366, rows), at noon
+    by_month = np.stack([daily[start:end].mean(axis=0) for start, end in zip(starts, ends, strict=True)])
+    return by_month[month_of_date][:, row_of_point]
+
+
+def daily_insolation(
+    day_of_year: NDArray[np.floating[Any]], latitudes: NDArray[np.floating[Any]]
+) -> NDArray[np.float64]:
+    r"""Return the daily mean of the cosine of the solar zenith angle, night counted as 0.
+
+    With the declination d, the latitude p and the hour angle h of sunset, cos h = -tan p tan d, kept in [-1, 1]:
+
+    .. math:: \frac{1}{\pi} (h \sin p \sin d + \cos p \cos d \sin h)
+
+    (Hartmann, Global Physical Climatology, 2nd ed. 2016, section 2.7), with the declination's Fourier series of
+    Spencer, 1971: Fourier series representation of the position of the sun, Search 2(5), 172.
+
+    Parameters
+    ----------
+    day_of_year : array (D,)
+        Days since the start of 1 January.
+    latitudes : array (R,)
+        Degrees.
+
+    Returns
+    -------
+    array (D, R)
+        Between 0 and 1; without the distance to the sun, as the ecosystem's ``insolation``.
+    """
+    angle = (2 * np.pi * day_of_year / DAYS_PER_YEAR)[:, None]  # (D, 1)
+    declination = (
+        0.006918
+        - 0.399912 * np.cos(angle)
+        + 0.070257 * np.sin(angle)
+        - 0.006758 * np.cos(2 * angle)
+        + 0.000907 * np.sin(2 * angle)
+        - 0.002697 * np.cos(3 * angle)
+        + 0.001480 * np.sin(3 * angle)
+    )  # (D, 1), radians
+    latitude = np.deg2rad(latitudes)[None, :]  # (1, R)
+    sunset = np.arccos(np.clip(-np.tan(latitude) * np.tan(declination), -1, 1))  # (D, R), radians
+    return (
+        sunset * np.sin(latitude) * np.sin(declination) + np.cos(latitude) * np.cos(declination) * np.sin(sunset)
+    ) / np.pi
+
+
+def _attributes(fields: dict[str, Any], citation: str) -> dict[str, Any]:
+    metadata: dict[str, dict[str, Any]] = {
+        name: {"computed_forcing": True, "constant_in_time": "itude" in name, "units": "1"}
+        for name in fields
+        if name != TEMPERATURE
+    }
+    metadata["insolation"]["description"] = "mean over the month of the cosine of the solar zenith angle, night as 0"
+    metadata[TEMPERATURE] = {
+        "computed_forcing": False, "constant_in_time": False, "units": "K",
+        "description": "monthly mean air temperature at sigma 0.995",
+    }  # fmt: skip
+    return {
+        "variables": list(fields), "variables_metadata": metadata, "frequency": "31d", "resolution": "5.0",
+        "field_shape": [36, 72], "missing_dates": [], "layout": "gridded", "attribution": citation,
+        "constant_fields": [name for name in fields if metadata[name]["constant_in_time"]],
+    }  # fmt: skip
+
+
+def _write(
+    target: Path,
+    data: NDArray[np.float32],
+    dates: NDArray[np.datetime64],
+    latitudes: NDArray[np.float64],
+    longitudes: NDArray[np.float64],
+    attributes: dict[str, Any],
+) -> None:
+    """Write arrays, statistics over all dates, and attributes."""
+    axes = (0, 2, 3)
+    arrays = {
+        "dates": dates, "latitudes": latitudes, "longitudes": longitudes,
+        "mean": data.mean(axis=axes, dtype=np.float64), "stdev": data.std(axis=axes, dtype=np.float64),
+        "maximum": data.max(axis=axes).astype(np.float64), "minimum": data.min(axis=axes).astype(np.float64),
+    }  # fmt: skip
+    root = zarr.open_group(str(target), mode="w")
+    root.create_dataset("data", data=data, chunks=(1, *data.shape[1:]), compressor=zarr.Blosc("lz4", 5, 1))
+    for name, values in arrays.items():
+        root.create_dataset(name, data=values, chunks=values.shape)
+    root.attrs.update(attributes)

@@ -1,0 +1,191 @@
+"""Windows of consecutive states: what a sample is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Collection
+from typing import TypedDict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from etesian.data.gridded import GriddedDataset
+from etesian.errors import Problem, UserError
+
+
+class Sample(TypedDict):
+    """One window."""
+
+    x: Tensor
+    """States (T, E, G, V), float32, physical units: date, ensemble member, grid point, variable."""
+    index: int
+    """Which window it is, counted from 0."""
+    weight: float
+    """1; 0 for padding."""
+
+
+class SampleError(UserError):
+    """A sample that cannot be used. It arrives whole from a worker process.
+
+    PyTorch builds a worker's exception anew in the main process, from its class and the text of its traceback.
+    The traceback ends with what :func:`etesian.errors.format_error` printed, which is read back here.
+    """
+
+    def __init__(
+        self, what: str, *, where: str | None = None, allowed: str | None = None, mend: str | None = None
+    ) -> None:
+        _, seen, tail = what.rpartition(f"{type(self).__name__}: error: ")
+        if seen:
+            what, *lines = tail.strip().split("\n")
+            parts = {label: text for label, _, text in (line.strip().partition(":") for line in lines)}
+            where, allowed, mend = (parts.get(label, "").strip() or None for label in ("where", "allowed", "mend"))
+        super().__init__(what, where=where, allowed=allowed, mend=mend)
+
+
+class WindowDataset(Dataset[Sample]):
+    """Every run of ``multistep_input + rollout`` states of a dataset that holds no missing date.
+
+    Parameters
+    ----------
+    dataset : GriddedDataset
+        Fields (dates, variables, ensemble members, grid points).
+    multistep_input : int
+        States that go into the model.
+    rollout : int
+        States that follow them.
+    step : int
+        Dates from one state to the next (see :func:`etesian.data.period.timestep_stride`).
+    imputed_variables : collection of str
+        Variables that may hold NaNs.
+    split : str
+        Name of the split, for the errors.
+
+    Attributes
+    ----------
+    length : int
+        T, states a window.
+    starts : array
+        Position of each window's first date in the dataset.
+    skipped : int
+        Windows left out because a date is missing in them.
+
+    Raises
+    ------
+    UserError
+        Where no window is left.
+    """
+
+    def __init__(
+        self,
+        dataset: GriddedDataset,
+        multistep_input: int,
+        rollout: int,
+        step: int = 1,
+        imputed_variables: Collection[str] = (),
+        split: str = "training",
+    ) -> None:
+        if multistep_input < 1 or rollout < 1 or step < 1:
+            raise ValueError(f"{multistep_input=}, {rollout=}, {step=}")
+        self.dataset = dataset
+        self.length = multistep_input + rollout
+        self.step = step
+        self.split = split
+        self.starts, self.skipped = _starts(len(dataset), dataset.missing, self.length, step)
+        self._checked = [position for position, name in enumerate(dataset.variables) if name not in imputed_variables]
+        self._process = os.getpid()
+        if self.starts.size == 0:
+            raise UserError(
+                f"the {split} split holds no window: one needs {self.span} dates in a row ({multistep_input} states "
+                f"in, {rollout} out, stride {step}), there are {len(dataset)} dates, {len(dataset.missing)} missing",
+                where=f"dataloader.{split}.start, dataloader.{split}.end",
+                mend="a longer period, or smaller task.multistep_input or task.rollout",
+            )
+
+    @property
+    def span(self) -> int:
+        """Dates from the first to the last of a window, both included."""
+        return (self.length - 1) * self.step + 1
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return int(self.starts.size)
+
+    def __getitem__(self, index: int) -> Sample:
+        """Read a window; ``-1 - i`` is padding that reads window ``i`` with weight 0.
+
+        Raises
+        ------
+        SampleError
+            For a NaN in a variable that has no imputer, and where the store cannot be read.
+        """
+        window = index if index >= 0 else -1 - index
+        if window >= len(self):
+            raise IndexError(f"window {window} of {len(self)}")
+        x = self._read(window)  # [T, V, E, G]
+        self._check_nans(x, window)
+        states = torch.from_numpy(x).permute(0, 2, 3, 1).contiguous()  # [T, E, G, V]
+        return {"x": states, "index": window, "weight": float(index >= 0)}
+
+    def dates(self, index: int) -> NDArray[np.datetime64]:
+        """Return the dates (T,) of a window."""
+        return self.dataset.dates[self._slice(index if index >= 0 else -1 - index)]
+
+    def _slice(self, window: int) -> slice:
+        start = int(self.starts[window])
+        return slice(start, start + self.span, self.step)
+
+    def _read(self, window: int) -> NDArray[np.float32]:
+        """Return the states [T, V, E, G] of a window."""
+        if os.getpid() != self._process:  # a forked worker: an open zip file's position would be shared
+            self.dataset = pickle.loads(pickle.dumps(self.dataset))
+            self._process = os.getpid()
+        try:
+            x = self.dataset[self._slice(window)]
+        except Exception as cause:  # whatever a damaged store or a lost connection raises
+            dates = self.dates(window)
+            raise SampleError(
+                f"the {self.split} data from {dates[0]} to {dates[-1]} cannot be read: "
+                f"{type(cause).__name__} {cause}".replace("\n", " "),
+                where=f"dataloader.{self.split}.dataset_config",
+            ) from cause
+        return np.ascontiguousarray(x, dtype=np.float32)
+
+    def _check_nans(self, x: NDArray[np.float32], window: int) -> None:
+        sums = x.sum(axis=(2, 3))  # [T, V]: NaN where a point is, and no array of the field's size is made
+        suspect = np.isnan(sums[:, self._checked])
+        if not suspect.any():
+            return
+        for state, column in zip(*np.nonzero(suspect), strict=True):
+            variable = self._checked[column]
+            count = int(np.isnan(x[state, variable]).sum())
+            if count:
+                problem = nan_problem(
+                    self.dataset.variables[variable], str(self.dates(window)[state]), count, self.split
+                )
+                raise SampleError(problem.what, where=problem.where, mend=problem.mend)
+
+
+def nan_problem(variable: str, date: str, count: int | None, split: str) -> Problem:
+    """Describe NaNs in a variable that has no imputer; a count of None is not known."""
+    number = "NaNs" if count is None else "1 NaN" if count == 1 else f"{count} NaNs"
+    return Problem(
+        f"variable {variable!r} holds {number} at {date} ({split}), and has no imputer",
+        where="data.processors.imputer",
+        mend=f"data.processors.imputer.mean=[{variable}] or +data.processors.imputer.constant.{variable}=<a number>",
+    )
+
+
+def _starts(dates: int, missing: Collection[int], length: int, step: int) -> tuple[NDArray[np.int64], int]:
+    """Return the first positions of the windows without a missing date, and how many have one."""
+    candidates = max(0, dates - (length - 1) * step)
+    there = np.ones(dates, dtype=bool)
+    there[list(missing)] = False
+    whole = np.ones(candidates, dtype=bool)
+    for state in range(length):
+        whole &= there[state * step : state * step + candidates]
+    starts = np.flatnonzero(whole)
+    return starts, candidates - int(starts.size)

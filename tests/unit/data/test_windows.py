@@ -1,0 +1,179 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import zarr
+from anemoi.datasets import open_dataset
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from etesian.data.sampler import GlobalBatchSampler
+from etesian.data.windows import SampleError, WindowDataset, _starts
+from etesian.errors import UserError
+
+
+@pytest.fixture
+def opened(make_store):
+    return lambda **options: open_dataset(str(make_store(**options)))
+
+
+def test_a_sample_is_a_run_of_states(opened):
+    dataset = opened(dates=12, members=2)
+    windows = WindowDataset(dataset, multistep_input=2, rollout=1)
+    assert len(windows) == 10
+    assert windows.skipped == 0
+    sample = windows[4]
+    expected = np.moveaxis(dataset[4:7], 1, -1)  # (T, V, E, G) -> (T, E, G, V)
+    assert sample["x"].shape == (3, 2, 24, 4)
+    assert sample["x"].dtype == torch.float32
+    assert sample["x"].is_contiguous()
+    np.testing.assert_array_equal(sample["x"].numpy(), expected)
+    assert (sample["index"], sample["weight"]) == (4, 1.0)
+    np.testing.assert_array_equal(windows.dates(4), dataset.dates[4:7])
+
+
+def test_a_stride_takes_every_so_many_dates(opened):
+    dataset = opened(dates=12)
+    windows = WindowDataset(dataset, 2, 2, step=3)
+    assert len(windows) == 12 - 9
+    np.testing.assert_array_equal(windows[2]["x"].numpy(), np.moveaxis(dataset[:][[2, 5, 8, 11]], 1, -1))
+    np.testing.assert_array_equal(windows.dates(2), dataset.dates[[2, 5, 8, 11]])
+
+
+def test_a_subset_by_period_is_read_at_its_own_dates(make_store):
+    path = str(make_store(dates=40))
+    whole = open_dataset(path)
+    part = open_dataset(path, start="2000-01-03", end="2000-01-05", frequency="12h")
+    windows = WindowDataset(part, 1, 1)
+    assert len(windows) == 5
+    np.testing.assert_array_equal(windows[1]["x"].numpy(), np.moveaxis(whole[:][[10, 12]], 1, -1))
+
+
+def test_padding_reads_the_same_window_without_weight(opened):
+    windows = WindowDataset(opened(dates=8), 1, 1)
+    padding = windows[-1 - 3]
+    assert torch.equal(padding["x"], windows[3]["x"])
+    assert (padding["index"], padding["weight"]) == (3, 0.0)
+    np.testing.assert_array_equal(windows.dates(-4), windows.dates(3))
+
+
+def test_windows_with_a_missing_date_are_skipped_and_counted(opened):
+    windows = WindowDataset(opened(dates=12, missing=[5]), 2, 1)
+    assert windows.starts.tolist() == [0, 1, 2, 6, 7, 8, 9]
+    assert windows.skipped == 3
+    assert all(torch.isfinite(windows[index]["x"]).all() for index in range(len(windows)))
+
+
+@given(dates=st.integers(1, 30), missing=st.sets(st.integers(0, 29)), length=st.integers(2, 5), step=st.integers(1, 4))
+def test_a_window_is_there_just_where_all_its_dates_are(dates, missing, length, step):
+    missing = {index for index in missing if index < dates}
+    starts, skipped = _starts(dates, missing, length, step)
+    candidates = [start for start in range(dates) if start + (length - 1) * step < dates]
+    whole = [start for start in candidates if not missing & {start + step * state for state in range(length)}]
+    assert starts.tolist() == whole
+    assert skipped == len(candidates) - len(whole)
+
+
+def test_no_window_is_an_error_that_tells_what_one_needs(opened):
+    with pytest.raises(UserError, match=r"needs 5 dates in a row .* there are 4 dates, 0 missing") as error:
+        WindowDataset(opened(dates=4), 2, 1, step=2, split="validation")
+    assert "dataloader.validation.start" in error.value.problems[0].where
+
+
+def test_a_window_past_the_end_is_an_index_error(opened):
+    windows = WindowDataset(opened(dates=6), 1, 1)
+    with pytest.raises(IndexError):
+        windows[5]
+    with pytest.raises(IndexError):
+        windows[-6]
+
+
+def test_a_nan_is_an_error_with_variable_date_and_count(opened):
+    windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1)
+    assert torch.isfinite(windows[4]["x"]).all()
+    with pytest.raises(UserError, match="'u' holds 3 NaNs at 2000-01-02T12:00:00") as error:
+        windows[5]
+    assert error.value.problems[0].where == "data.processors.imputer"
+    assert "[u]" in error.value.problems[0].mend
+
+
+def test_a_nan_in_an_imputed_variable_passes(opened):
+    windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1, imputed_variables=["u"])
+    assert int(torch.isnan(windows[6]["x"]).sum()) == 3
+
+
+def test_a_store_that_cannot_be_read_is_an_error_with_the_dates(make_store):
+    path = make_store(dates=12)
+    windows = WindowDataset(open_dataset(str(path)), 1, 1)
+    chunk = path / "data" / "6.0.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:40])
+    with pytest.raises(UserError, match="2000-01-02T06:00:00 to 2000-01-02T12:00:00 cannot be read"):
+        windows[5]
+
+
+def test_it_pickles(opened):
+    windows = WindowDataset(opened(dates=12, missing=[4]), 2, 1)
+    copy = pickle.loads(pickle.dumps(windows))
+    assert len(copy) == len(windows)
+    assert torch.equal(copy[3]["x"], windows[3]["x"])
+
+
+def read_all(windows, workers, context=None):
+    sampler = GlobalBatchSampler(len(windows), 3, 0, 1, 0, shuffle=True, pad=True)
+    loader = DataLoader(windows, batch_sampler=sampler, num_workers=workers, multiprocessing_context=context)
+    assert len(loader) == len(sampler)
+    return list(loader)
+
+
+@pytest.mark.parametrize(("workers", "context"), [(1, "fork"), (2, "fork"), (1, "spawn")])
+def test_batches_are_the_same_with_any_number_of_workers(opened, workers, context):
+    windows = WindowDataset(opened(dates=12), 2, 1)
+    alone, together = read_all(windows, 0), read_all(windows, workers, context)
+    assert len(alone) == len(together) == 4
+    for a, b in zip(alone, together, strict=True):
+        assert a["x"].shape == (3, 3, 1, 24, 4)
+        assert all(torch.equal(a[key], b[key]) for key in ("x", "index", "weight"))
+    assert together[-1]["weight"].tolist() == [1, 0, 0]
+
+
+def test_workers_read_a_zip_file_each_for_itself(make_store, tmp_path):
+    path = make_store(dates=40)
+    with zarr.ZipStore(str(tmp_path / "dataset.zip"), mode="w") as archive:
+        zarr.copy_store(zarr.DirectoryStore(str(path)), archive)
+    windows = WindowDataset(open_dataset(str(tmp_path / "dataset.zip")), 2, 1)
+    windows[0]
+    for a, b in zip(read_all(windows, 0), read_all(windows, 2, "fork"), strict=True):
+        assert torch.equal(a["x"], b["x"])
+
+
+def test_another_process_opens_the_dataset_anew(opened, monkeypatch):
+    windows = WindowDataset(opened(dates=12), 2, 1)
+    here = windows.dataset
+    windows[0]
+    assert windows.dataset is here
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    windows[0]
+    there = windows.dataset
+    assert there is not here
+    windows[1]
+    assert windows.dataset is there
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_in_a_worker_arrives_whole(opened, workers):
+    windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1)
+    with pytest.raises(UserError) as error:
+        read_all(windows, workers)
+    (problem,) = error.value.problems
+    assert problem.what == "variable 'u' holds 3 NaNs at 2000-01-02T12:00:00 (training), and has no imputer"
+    assert problem.where == "data.processors.imputer"
+    assert problem.allowed is None
+    assert problem.mend.startswith("data.processors.imputer.mean=[u]")
+
+
+def test_a_sample_error_keeps_what_it_is_given():
+    error = SampleError("what", where="here", allowed="that", mend="so")
+    assert str(error) == "error: what\n  where:   here\n  allowed: that\n  mend:    so"
+    assert isinstance(pickle.loads(pickle.dumps(error)), UserError)
