@@ -40,7 +40,7 @@ class RunProgress(ProgressBar):
     -----
     The time left is the mean time of a step since the first one of this process, validation and
     checkpoints included, times the steps left; the first step is left out, since it compiles and
-    warms up. Where the run also has a time limit, the sooner end counts.
+    warms up. The speed leaves validation out. Where the run also has a time limit, the sooner end counts.
     """
 
     def __init__(
@@ -63,8 +63,10 @@ class RunProgress(ProgressBar):
         self._live: Live | None = None
         self._began = self._shown = 0.0
         self._first: tuple[float, int] | None = None  # time and step after the first step
-        self._loss: float | None = None
+        self._loss: Tensor | None = None  # of the last step; read only when it is shown
         self._validation = ""  # what is being validated, while it is
+        self._validation_began: float | None = None
+        self._validating = 0.0  # seconds of validation since the first step
 
     def disable(self) -> None:
         """Show nothing, as on ranks other than 0."""
@@ -82,7 +84,7 @@ class RunProgress(ProgressBar):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock and, on a terminal, the display."""
         self._began = self._shown = self._clock()
-        self._first = None
+        self._first, self._validating = None, 0.0
         if self._enabled and self._console.is_interactive:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
@@ -94,14 +96,18 @@ class RunProgress(ProgressBar):
         if not self._enabled:
             return
         now, step = self._clock(), trainer.global_step
+        self._loss = _loss_of(outputs, trainer, self._train_loss)
         is_first = self._first is None and step > 0
         if is_first:
             self._first = (now, step)
         since = now - self._shown
         due = since >= (_REDRAW if self._live else self._interval(now))
         if is_first or due or step >= self._total(trainer):
-            self._loss = _loss_of(outputs, trainer, self._train_loss)
             self._show(trainer, now)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the validation out of the speed."""
+        self._validation_began = self._clock()
 
     def on_validation_batch_end(
         self,
@@ -124,6 +130,9 @@ class RunProgress(ProgressBar):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the validation loss."""
         self._validation = ""
+        if self._first is not None and self._validation_began is not None:
+            self._validating += self._clock() - self._validation_began
+        self._validation_began = None
         if self._enabled and not trainer.sanity_checking and trainer.state.fn == "fit":
             self._show(trainer, self._clock())
 
@@ -158,8 +167,8 @@ class RunProgress(ProgressBar):
         row.add_column(ratio=1)
         known = math.isfinite(total)
         bar = Bar(total=total if known else None, completed=trainer.global_step, pulse=not known)
-        row.add_row(Text(self._validation or parts[0]), bar)
-        text = Text("  ".join(parts[1:]), overflow="ellipsis", no_wrap=True)
+        row.add_row(Text(self._validation or "  ".join(parts[:2])), bar)
+        text = Text("  ".join(parts[2:]), overflow="ellipsis", no_wrap=True)
         self._live.update(_stacked(row, text), refresh=True)
 
     def _parts(self, trainer: pl.Trainer, now: float) -> list[str]:
@@ -171,7 +180,7 @@ class RunProgress(ProgressBar):
         step = f"step {trainer.global_step}" + (f"/{total:.0f}" if math.isfinite(total) else "")
         parts = [epoch, step]
         if self._loss is not None:
-            parts.append(f"loss {self._loss:.4g}")
+            parts.append(f"loss {float(self._loss):.4g}")
         validation = trainer.callback_metrics.get(self._val_loss)
         if validation is not None:
             parts.append(f"val {float(validation):.4g}")
@@ -179,8 +188,9 @@ class RunProgress(ProgressBar):
         if rate is not None:
             parts.append(f"lr {rate:.2e}")
         seconds = self._seconds_per_step(trainer, now)
-        if seconds is not None:
-            parts.append(f"{self._samples_per_step / seconds:.3g} samples/s")
+        speed = self._samples_per_second(trainer, now)
+        if speed is not None:
+            parts.append(f"{speed:.3g} samples/s")
         left = self._seconds_left(trainer, seconds)
         if left is not None:
             parts.append(f"{format_duration(left)} left")
@@ -192,6 +202,15 @@ class RunProgress(ProgressBar):
         then, step = self._first
         steps = trainer.global_step - step
         return (now - then) / steps if steps > 0 and now > then else None
+
+    def _samples_per_second(self, trainer: pl.Trainer, now: float) -> float | None:
+        if self._first is None:
+            return None
+        then, step = self._first
+        validating = self._validating + (0.0 if self._validation_began is None else now - self._validation_began)
+        seconds = now - then - validating
+        steps = trainer.global_step - step
+        return self._samples_per_step * steps / seconds if steps > 0 and seconds > 0.0 else None
 
     def _seconds_left(self, trainer: pl.Trainer, seconds: float | None) -> float | None:
         ends = []
@@ -234,12 +253,10 @@ def _stacked(*lines: Any) -> Table:
     return stack
 
 
-def _loss_of(outputs: Any, trainer: pl.Trainer, name: str) -> float | None:
+def _loss_of(outputs: Any, trainer: pl.Trainer, name: str) -> Tensor | None:
     """Return the loss of the step just done, or the one last logged."""
     value = outputs.get("loss") if isinstance(outputs, dict) else outputs
-    if not isinstance(value, Tensor):
-        value = trainer.callback_metrics.get(name)
-    return None if value is None else float(value)
+    return value.detach() if isinstance(value, Tensor) else trainer.callback_metrics.get(name)
 
 
 def _learning_rate(trainer: pl.Trainer) -> float | None:

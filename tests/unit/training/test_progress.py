@@ -42,8 +42,8 @@ class Clock:
 
 def fit(terminal, tick, folder, steps=20, callbacks=(), **options):
     console = Console(file=io.StringIO(), force_terminal=terminal, force_interactive=terminal, width=80)
-    progress = RunProgress(32, console=console, clock=Clock(tick))
-    loader = DataLoader(torch.ones(2 * steps // 2, 1), batch_size=1)
+    progress = RunProgress(32, console=console, clock=Clock(tick) if isinstance(tick, float) else tick)
+    loader = DataLoader(torch.ones(steps, 1), batch_size=1)
     trainer = pl.Trainer(
         accelerator="cpu", callbacks=[progress, *callbacks], logger=MetricsCsv(folder / "metrics.csv"),
         enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=5, limit_train_batches=steps // 2,
@@ -114,6 +114,20 @@ def test_lightning_and_the_history_agree_on_the_steps(tmp_path):
     assert lines[0] == "epoch,step,train_loss,val_loss"
     assert [line.split(",")[:2] for line in lines[1:]] == [["0", "4"], ["0", "9"], ["1", "14"], ["1", "19"]]
     assert [bool(line.split(",")[3]) for line in lines[1:]] == [False, True, False, True]
+
+
+def test_the_speed_leaves_validation_out_and_the_time_left_does_not(tmp_path):
+    clock = Clock(10.0)
+
+    class Pause(pl.Callback):
+        def on_validation_batch_end(self, *_):
+            clock.now += 1000.0
+
+    lines = fit(False, clock, tmp_path, callbacks=[Pause()], max_epochs=2).splitlines()
+    after = next(line for line in lines if "step 10/20" in line and "val" in line)
+    assert "samples/s" in after
+    assert 2.5 < float(after.split(" samples/s")[0].split()[-1]) <= 3.2
+    assert "1 h 1" in after  # 10 steps took 4 000 s of validation: 10 more take as long
 
 
 @pytest.mark.parametrize(
