@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from etesian.checkpoint.atomic import atomic_file
 from etesian.inference.references import CLIMATOLOGY, DAMPED_PERSISTENCE, PERSISTENCE
 from etesian.inference.scores import MODEL
 
@@ -66,16 +65,8 @@ def save(drawing: Figure, path: Path) -> Path:
     path = Path(path)
     if path.suffix != ".png":
         raise ValueError(f"pictures are written as .png, not {path.name!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            drawing.savefig(stream, format="png")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_file(path) as file:
+        drawing.savefig(file, format="png")
     return path
 
 

@@ -25,15 +25,15 @@ DISTRIBUTIONS = (
 _TIMEOUT = 10  # seconds for git
 
 
-def describe_environment(command: Sequence[str], folder: Path) -> dict[str, Any]:
+def environment(command: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
     """Collect versions, machine, card, commit and command line.
 
     Parameters
     ----------
     command : sequence of str
         The command line, such as ``sys.argv``.
-    folder : Path
-        Folder whose git commit is recorded, such as the current one.
+    folder : Path, optional
+        Folder whose git commit is recorded; the current one when left out.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def describe_environment(command: Sequence[str], folder: Path) -> dict[str, Any]
         "cpu": {"name": _cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "accelerator": _accelerator(),
         "versions": {name: _version(name) for name in DISTRIBUTIONS},
-        "git": git_state(folder),
+        "git": git_state(Path.cwd() if folder is None else folder),
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tempfile
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +16,13 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from etesian.checkpoint.atomic import atomic_file
 from etesian.errors import UserError
 
 _FIXED = ("epoch", "step")
 
 
-class MetricsCsv(Logger):
+class MetricsCSV(Logger):
     """A logger that writes a wide CSV.
 
     Parameters
@@ -143,17 +143,9 @@ class MetricsCsv(Logger):
 
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
         """Replace the file as a whole."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = [_line(self._columns), *(self._format(row) for row in rows)]
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(b"".join(lines))
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, self.path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with atomic_file(self.path) as file:
+            file.write(b"".join(lines))
         self._row_length = len(lines[-1]) if rows else 0
 
     def _write(self, line: bytes, *, over_last: bool) -> None:

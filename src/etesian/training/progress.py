@@ -25,8 +25,9 @@ class RunProgress(ProgressBar):
 
     Parameters
     ----------
-    samples_per_step : int
-        Samples of an optimiser step, over all processes.
+    samples_per_step : int, optional
+        Samples of an optimiser step, over all processes. When left out: those of a batch, times the
+        processes, times the batches that a step accumulates.
     train_loss, val_loss : str
         Names under which the losses are logged.
     console : Console, optional
@@ -45,7 +46,7 @@ class RunProgress(ProgressBar):
 
     def __init__(
         self,
-        samples_per_step: int,
+        samples_per_step: int | None = None,
         *,
         train_loss: str = "train_loss",
         val_loss: str = "val_loss",
@@ -53,7 +54,7 @@ class RunProgress(ProgressBar):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        if samples_per_step < 1:
+        if samples_per_step is not None and samples_per_step < 1:
             raise ValueError(f"samples per step must be at least 1, not {samples_per_step}")
         self._samples_per_step = samples_per_step
         self._train_loss, self._val_loss = train_loss, val_loss
@@ -97,6 +98,8 @@ class RunProgress(ProgressBar):
             return
         now, step = self._clock(), trainer.global_step
         self._loss = _loss_of(outputs, trainer, self._train_loss)
+        if self._samples_per_step is None:
+            self._samples_per_step = _batch_size(batch) * trainer.world_size * trainer.accumulate_grad_batches
         is_first = self._first is None and step > 0
         if is_first:
             self._first = (now, step)
@@ -204,7 +207,7 @@ class RunProgress(ProgressBar):
         return (now - then) / steps if steps > 0 and now > then else None
 
     def _samples_per_second(self, trainer: pl.Trainer, now: float) -> float | None:
-        if self._first is None:
+        if self._first is None or self._samples_per_step is None:
             return None
         then, step = self._first
         validating = self._validating + (0.0 if self._validation_began is None else now - self._validation_began)
@@ -257,6 +260,12 @@ def _loss_of(outputs: Any, trainer: pl.Trainer, name: str) -> Tensor | None:
     """Return the loss of the step just done, or the one last logged."""
     value = outputs.get("loss") if isinstance(outputs, dict) else outputs
     return value.detach() if isinstance(value, Tensor) else trainer.callback_metrics.get(name)
+
+
+def _batch_size(batch: Any) -> int:
+    """Return the length of the first axis of the first tensor in a batch."""
+    tensors = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else [batch]
+    return next(len(tensor) for tensor in tensors if isinstance(tensor, Tensor))
 
 
 def _learning_rate(trainer: pl.Trainer) -> float | None:

@@ -4,7 +4,7 @@ import subprocess
 import numpy as np
 import torch
 
-from etesian.training.environment import _nvidia_driver, describe_environment, git_state
+from etesian.training.environment import _nvidia_driver, environment, git_state
 
 
 def git(folder, *arguments):
@@ -13,7 +13,7 @@ def git(folder, *arguments):
 
 
 def test_the_description_is_json_and_names_what_ran(tmp_path):
-    tree = json.loads(json.dumps(describe_environment(["anemoi-training", "train", "a=1"], tmp_path)))
+    tree = json.loads(json.dumps(environment(["anemoi-training", "train", "a=1"], tmp_path)))
     assert tree["command"] == ["anemoi-training", "train", "a=1"]
     assert tree["versions"]["numpy"] == np.__version__
     assert tree["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]

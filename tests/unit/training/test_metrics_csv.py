@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from etesian.errors import UserError
-from etesian.training.metrics_csv import MetricsCsv
+from etesian.training.metrics_csv import MetricsCSV
 
 
 def rows(path):
@@ -17,7 +17,7 @@ def rows(path):
 
 def test_a_row_is_on_disk_as_soon_as_it_is_logged(tmp_path):
     path = tmp_path / "run" / "metrics.csv"
-    logger = MetricsCsv(path)
+    logger = MetricsCSV(path)
     logger.log_metrics({"train_loss": 0.1 + 0.2, "epoch": 0}, step=9)
     assert path.read_text() == "epoch,step,train_loss\n0,9,0.30000000000000004\n"
     logger.log_metrics({"train_loss": float("nan"), "epoch": 1}, step=19)
@@ -27,7 +27,7 @@ def test_a_row_is_on_disk_as_soon_as_it_is_logged(tmp_path):
 
 def test_columns_are_added_as_they_come_without_losing_rows(tmp_path):
     path = tmp_path / "metrics.csv"
-    logger = MetricsCsv(path)
+    logger = MetricsCSV(path)
     for step in range(3):
         logger.log_metrics({"train_loss": step, "epoch": 0}, step=step)
     logger.log_metrics({"val_loss": 7.0, "epoch": 0}, step=3)
@@ -39,7 +39,7 @@ def test_columns_are_added_as_they_come_without_losing_rows(tmp_path):
 
 def test_the_values_of_one_step_share_a_row_whether_it_grows_or_shrinks(tmp_path):
     path = tmp_path / "metrics.csv"
-    logger = MetricsCsv(path)
+    logger = MetricsCSV(path)
     logger.log_metrics({"train_loss": 1.0, "val_loss": 0.123456789}, step=0)
     logger.log_metrics({"train_loss": 2.0}, step=1)
     logger.log_metrics({"val_loss": 0.123456789, "epoch": 0}, step=1)
@@ -50,14 +50,14 @@ def test_the_values_of_one_step_share_a_row_whether_it_grows_or_shrinks(tmp_path
 
 def test_a_resumed_run_drops_the_rows_it_will_log_again(tmp_path):
     path = tmp_path / "metrics.csv"
-    first = MetricsCsv(path)
+    first = MetricsCSV(path)
     for step in (9, 19, 29, 39):
         first.log_metrics({"train_loss": step, "epoch": 0}, step=step)
-    second = MetricsCsv(path)
+    second = MetricsCSV(path)
     second.resume_from(25)
     assert [row["step"] for row in rows(path)] == ["9", "19"]
     second.log_metrics({"train_loss": -1, "epoch": 0}, step=29)
-    third = MetricsCsv(path)
+    third = MetricsCSV(path)
     third.log_metrics({"train_loss": -2, "val_loss": 1, "epoch": 0}, step=29)
     assert [(row["step"], row["train_loss"]) for row in rows(path)] == [("9", "9.0"), ("19", "19.0"), ("29", "-2.0")]
 
@@ -65,11 +65,11 @@ def test_a_resumed_run_drops_the_rows_it_will_log_again(tmp_path):
 def test_a_half_written_last_line_is_dropped_at_resume(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,step,train_loss\n0,0,1.0\n0,1,2.")
-    logger = MetricsCsv(path)
+    logger = MetricsCSV(path)
     logger.log_metrics({"train_loss": 3.0, "epoch": 0}, step=2)
     assert path.read_text() == "epoch,step,train_loss\n0,0,1.0\n0,2,3.0\n"
     path.write_text("epoch,st")
-    MetricsCsv(path).log_metrics({"epoch": 0}, step=0)
+    MetricsCSV(path).log_metrics({"epoch": 0}, step=0)
     assert path.read_text() == "epoch,step\n0,0\n"
 
 
@@ -77,8 +77,8 @@ def test_every_row_survives_a_kill(tmp_path):
     path = tmp_path / "metrics.csv"
     script = (
         "import sys, itertools, pathlib\n"
-        "from etesian.training.metrics_csv import MetricsCsv\n"
-        "logger = MetricsCsv(pathlib.Path(sys.argv[1]))\n"
+        "from etesian.training.metrics_csv import MetricsCSV\n"
+        "logger = MetricsCSV(pathlib.Path(sys.argv[1]))\n"
         "for step in itertools.count():\n"
         "    logger.log_metrics({'train_loss': step, 'epoch': 0}, step=step)\n"
         "    print(step, flush=True)\n"
@@ -87,7 +87,7 @@ def test_every_row_survives_a_kill(tmp_path):
     seen = [int(process.stdout.readline()) for _ in range(50)]
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    MetricsCsv(path).resume_from(10**9)
+    MetricsCSV(path).resume_from(10**9)
     steps = [int(row["step"]) for row in rows(path)]
     assert steps == list(range(len(steps)))
     assert len(steps) >= len(seen)
@@ -98,13 +98,13 @@ def test_a_file_that_is_no_history_is_left_alone(tmp_path):
     for text, message in (("a,b\n1,2\n", "no history"), ("epoch,step,x\n0,0\n0,1,2\n", "line 2")):
         path.write_text(text)
         with pytest.raises(UserError, match=message) as caught:
-            MetricsCsv(path).log_metrics({"x": 1.0}, step=5)
+            MetricsCSV(path).log_metrics({"x": 1.0}, step=5)
         assert caught.value.problems[0].where == str(path)
         assert path.read_text() == text
 
 
 def test_steps_are_needed_and_do_not_go_back(tmp_path):
-    logger = MetricsCsv(tmp_path / "metrics.csv")
+    logger = MetricsCSV(tmp_path / "metrics.csv")
     with pytest.raises(ValueError, match="needs the step"):
         logger.log_metrics({"x": 1.0})
     logger.log_metrics({"x": 1.0}, step=5)

@@ -8,7 +8,7 @@ from pytorch_lightning.callbacks import Timer
 from rich.console import Console
 from torch.utils.data import DataLoader
 
-from etesian.training.metrics_csv import MetricsCsv
+from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.progress import RunProgress, format_duration
 
 
@@ -40,12 +40,12 @@ class Clock:
         return self.now
 
 
-def fit(terminal, tick, folder, steps=20, callbacks=(), **options):
+def fit(terminal, tick, folder, steps=20, callbacks=(), samples=32, **options):
     console = Console(file=io.StringIO(), force_terminal=terminal, force_interactive=terminal, width=80)
-    progress = RunProgress(32, console=console, clock=Clock(tick) if isinstance(tick, float) else tick)
+    progress = RunProgress(samples, console=console, clock=Clock(tick) if isinstance(tick, float) else tick)
     loader = DataLoader(torch.ones(steps, 1), batch_size=1)
     trainer = pl.Trainer(
-        accelerator="cpu", callbacks=[progress, *callbacks], logger=MetricsCsv(folder / "metrics.csv"),
+        accelerator="cpu", callbacks=[progress, *callbacks], logger=MetricsCSV(folder / "metrics.csv"),
         enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=5, limit_train_batches=steps // 2,
         limit_val_batches=4, num_sanity_val_steps=1, default_root_dir=folder, **options,
     )  # fmt: skip
@@ -93,6 +93,13 @@ def test_a_terminal_gets_a_bar_and_the_validation_for_as_long_as_it_runs(tmp_pat
     assert "validating 2/4" in text
     assert "samples/s" in text
     assert "validating" not in text.rsplit("epoch 2/2", 1)[1]
+
+
+def test_the_samples_of_a_step_are_counted_where_they_are_not_given(tmp_path):
+    lines = fit(False, 10.0, tmp_path, samples=None, max_epochs=2, accumulate_grad_batches=2).splitlines()
+    assert "step 10/10" in lines[-1]
+    speed = float(lines[-1].split(" samples/s")[0].split()[-1])
+    assert 0.08 < speed <= 0.1  # two samples a step, which takes 20 s and a few readings of the clock
 
 
 def test_other_ranks_show_nothing(tmp_path):
