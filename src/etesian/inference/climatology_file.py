@@ -66,6 +66,7 @@ def save_climatology(climatology: Climatology, path: Path, units: Mapping[str, s
     os.close(handle)
     try:
         dataset.to_netcdf(temporary, encoding={name: {"zlib": True, "complevel": 1} for name in fields})
+        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
