@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,14 @@ def process(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def cpu_seconds(*arguments: str, status: int) -> float:
+    """Processor time of a command, which other work on the machine does not lengthen as it does wall time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process(*arguments).returncode == status
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -73,12 +81,7 @@ class TestHelp:
         assert done.returncode == 0, done.stderr
 
     def test_comes_within_half_a_second(self) -> None:
-        def seconds() -> float:
-            start = time.perf_counter()
-            assert process("--help").returncode == 0
-            return time.perf_counter() - start
-
-        assert min(seconds() for _ in range(5)) < 0.5
+        assert min(cpu_seconds("--help", status=0) for _ in range(3)) < 0.5
 
 
 class TestMistakes:
@@ -132,37 +135,40 @@ class TestMistakes:
         assert said in fails(capsys, "config", "show", *arguments)
 
     def test_from_a_process(self) -> None:
-        start = time.perf_counter()
         done = process("config", "validate", "training.max_epoch=3")
         assert done.returncode == 2
         assert done.stderr.startswith("error: training.max_epoch")
         assert "Traceback" not in done.stderr
-        assert time.perf_counter() - start < 10
+
+    def test_is_told_within_ten_seconds(self) -> None:
+        assert cpu_seconds("config", "validate", "training.max_epoch=3", status=2) < 10
 
 
 class TestOtherEnds:
     """A stand-in command that ends in each way."""
 
-    @pytest.fixture
-    def ending(self, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-        return monkeypatch
-
     @pytest.mark.parametrize(
         ("end", "status"),
-        [(UserError("no"), 2), (KeyboardInterrupt(), 130), (SystemExit(0), 0), (SystemExit(None), 0), (SystemExit(3), 3)],
+        [
+            (UserError("no"), 2),
+            (KeyboardInterrupt(), 130),
+            (SystemExit(0), 0),
+            (SystemExit(None), 0),
+            (SystemExit(3), 3),
+        ],
     )
-    def test_status(self, end: BaseException, status: int, ending: pytest.MonkeyPatch) -> None:
+    def test_status(self, end: BaseException, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
         version = importlib.import_module("etesian.commands.version")
 
         def run(_: object) -> int:
             raise end
 
-        ending.setattr(version, "run", run)
+        monkeypatch.setattr(version, "run", run)
         assert cli.main(["version"]) == status
 
-    def test_a_fault_of_the_program_keeps_its_traceback(self, ending: pytest.MonkeyPatch) -> None:
+    def test_a_fault_of_the_program_keeps_its_traceback(self, monkeypatch: pytest.MonkeyPatch) -> None:
         version = importlib.import_module("etesian.commands.version")
-        ending.setattr(version, "run", lambda _: 1 // 0)
+        monkeypatch.setattr(version, "run", lambda _: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             cli.main(["version"])
 

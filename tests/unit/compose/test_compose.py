@@ -164,9 +164,12 @@ class TestOverrides:
         assert not compose(overrides=["+training.x.y=1", "training.x.y=2"]).absent
 
     def test_deleting(self) -> None:
-        assert "weights" not in compose(overrides=["~training.scalers.general_variable.weights"]).tree["training"][
-            "scalers"
-        ]["general_variable"]
+        assert (
+            "weights"
+            not in compose(overrides=["~training.scalers.general_variable.weights"]).tree["training"]["scalers"][
+                "general_variable"
+            ]
+        )
 
     def test_deleting_nothing(self) -> None:
         found = problem("~training.max_epoch")
@@ -271,7 +274,7 @@ class TestResolving:
         assert "'system.input.dataset'" in str(found.mend)
 
     def test_circle(self) -> None:
-        with pytest.raises(UserError, match="training.seed"):
+        with pytest.raises(UserError, match=r"training\.seed"):
             compose(overrides=["training.seed=${training.max_steps}", "training.max_steps=${training.seed}"])
 
     def test_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
