@@ -74,9 +74,9 @@ def field_docs(section: type[Section]) -> dict[str, str]:
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         assert isinstance(body, ast.ClassDef)
         for statement, following in zip(body.body, body.body[1:], strict=False):
-            named = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-            if named and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-                docs[statement.target.id] = inspect.cleandoc(str(following.value.value))  # type: ignore[union-attr]
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = inspect.cleandoc(text)
     return docs
 
 
