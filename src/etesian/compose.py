@@ -322,7 +322,7 @@ def _explain(error: Exception, places: list[Path], origin: Path, overrides: Sequ
             what = f"the defaults lists include each other in a circle: {' -> '.join(circle)}"
             return UserError(what, where=str(_file_of(circle[0], places) if circle else origin))
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
-            return _missing_config(cause, places, origin)
+            return _missing_config(cause, places, origin, overrides)
     text = "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
     for override in overrides:
         if any(line in text for line in (_line(override), f"'{override.key_or_group}'")):
@@ -346,12 +346,17 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
 
 
-def _missing_config(error: MissingConfigException, places: list[Path], origin: Path) -> UserError:
+def _missing_config(
+    error: MissingConfigException, places: list[Path], origin: Path, overrides: Sequence[Override]
+) -> UserError:
     path = str(error.missing_cfg_file)
     group, _, option = path.rpartition("/")
     text = str(error)
     parent = text[4:].partition("'")[0] if text.startswith("In '") else origin.stem
-    where = str(_file_of(parent, places))
+    naming = [origin, _file_of(parent, places)]
+    where = str(next((file for file in naming if file.is_file() and option in file.read_text()), naming[-1]))
+    if any(override.key_or_group == group and override.value() == option for override in overrides):
+        where = "command line"
     if error.options is None:
         names = sorted({f.stem for place in places for f in (place / group).glob("*.yaml")} - {origin.stem})
         what = f"the defaults list names {path!r}, and there is no such config"
@@ -359,7 +364,7 @@ def _missing_config(error: MissingConfigException, places: list[Path], origin: P
     options = [str(known) for known in error.options]
     return UserError(
         f"{group}={option}: the group {group!r} has no such option",
-        where=f"{group} (command line, or the defaults list of {where})",
+        where=where,
         allowed=", ".join(options),
         mend=did_you_mean(option, options),
     )

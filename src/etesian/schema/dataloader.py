@@ -14,40 +14,55 @@ class SplitInts(Section):
     """A whole number for each split."""
 
     training: int
+    """Training split."""
     validation: int
+    """Validation split."""
     test: int
+    """Test split."""
 
 
 class NumWorkers(SplitInts):
     """Worker processes a split; 0 reads in the training process."""
 
     training: int = Field(default=0, ge=0)
+    """Training split."""
     validation: int = Field(default=0, ge=0)
+    """Validation split."""
     test: int = Field(default=0, ge=0)
+    """Test split."""
 
 
 class BatchSize(SplitInts):
     """Samples a batch and process, for each split."""
 
     training: int = Field(ge=1)
+    """Training split."""
     validation: int = Field(ge=1)
+    """Validation split."""
     test: int = Field(ge=1)
+    """Test split."""
 
 
 class LimitBatches(Section):
     """At most this many batches a process and epoch; null takes all."""
 
     training: int | None = Field(default=None, ge=1)
+    """Training split."""
     validation: int | None = Field(default=None, ge=1)
+    """Validation split."""
     test: int | None = Field(default=None, ge=1)
+    """Test split."""
 
 
 class SplitSettings(Section):
     """One split: options of ``anemoi.datasets.open_dataset`` and the period, both ends included."""
 
     dataset_config: dict[str, Any]
+    """Arguments of ``open_dataset``: ``dataset``, ``select``, ``frequency`` and so on."""
     start: str | int | None = None
+    """First date, such as ``1948-01`` or ``2005-12-31T18``; null takes the dataset's first."""
     end: str | int | None = None
+    """Last date, included; null takes the dataset's last."""
 
     @field_validator("start", "end", mode="before")
     @classmethod
@@ -60,10 +75,18 @@ class DataloaderSettings(Section):
     """Periods, batches and worker processes."""
 
     num_workers: NumWorkers = NumWorkers()
+    """Worker processes."""
     batch_size: BatchSize
+    """Samples a batch."""
     limit_batches: LimitBatches = LimitBatches()
+    """Shorter epochs."""
     prefetch_factor: int = Field(default=2, ge=1)
+    """Batches that each worker process reads ahead."""
     pin_memory: bool = False
+    """Page-locked memory, for quicker copies to a GPU."""
     training: SplitSettings
+    """Period of the training."""
     validation: SplitSettings
+    """Period that chooses the best weights."""
     test: SplitSettings
+    """Period of the scores and pictures."""

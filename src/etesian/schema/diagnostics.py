@@ -13,34 +13,43 @@ class SaveFrequency(Section):
     """A checkpoint every ``save_frequency`` (null: never); the last ``num_models_saved`` are kept (-1: all)."""
 
     save_frequency: int | None = Field(default=None, ge=1)
+    """Minutes, epochs or steps between two checkpoints."""
     num_models_saved: int = Field(default=0, ge=-1)
+    """How many are kept."""
 
 
 class CheckpointSettings(Section):
     """Checkpoints beside ``last.ckpt`` (every validation and every ``save_frequency``) and ``best.ckpt``."""
 
     every_n_minutes: SaveFrequency = SaveFrequency()
+    """By the clock."""
     every_n_epochs: SaveFrequency = SaveFrequency()
+    """By epochs."""
     every_n_train_steps: SaveFrequency = SaveFrequency()
+    """By optimiser steps."""
 
 
 class TensorBoardSettings(Section):
     """TensorBoard beside the CSV that is always written."""
 
     enabled: bool = False
+    """Write TensorBoard's files."""
 
 
 class LogSettings(Section):
     """Logging of metrics: one row every ``interval`` steps."""
 
     interval: int = Field(default=10, ge=1)
+    """Steps between two rows."""
     tensorboard: TensorBoardSettings = TensorBoardSettings()
+    """TensorBoard."""
 
 
 class PlotSettings(Section):
     """Pictures at the end of the run."""
 
     enabled: bool = True
+    """Draw pictures."""
     parameters: list[str] | None = None
     """Variables that are drawn; null draws every output."""
     sample_idx: int = Field(default=0, ge=0)
@@ -51,6 +60,7 @@ class ScoresSettings(Section):
     """The table of scores over the test period at the end of the run."""
 
     enabled: bool = True
+    """Compute and print the table."""
     lead_times: int = Field(default=1, ge=1)
     """Steps that are rolled out and scored."""
     climatology: Literal["monthly", "daily", "none"] = "monthly"
@@ -65,15 +75,23 @@ class DebugSettings(Section):
     """For finding faults."""
 
     anomaly_detection: bool = False
+    """Stop at the operation whose gradient is NaN; slow."""
 
 
 class DiagnosticsSettings(Section):
     """Logging, checkpoints, pictures and scores."""
 
     enable_progress_bar: bool = True
+    """Show progress in the terminal."""
     check_val_every_n_epoch: int = Field(default=1, ge=1)
+    """Epochs from one validation to the next."""
     log: LogSettings = LogSettings()
+    """Metrics."""
     checkpoint: CheckpointSettings = CheckpointSettings()
+    """Checkpoints."""
     plot: PlotSettings = PlotSettings()
+    """Pictures."""
     scores: ScoresSettings = ScoresSettings()
+    """Scores."""
     debug: DebugSettings = DebugSettings()
+    """Finding faults."""

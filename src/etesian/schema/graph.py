@@ -15,24 +15,28 @@ class HiddenNodesSettings(Section):
     """Hidden nodes: the vertices of an icosahedron refined ``resolution`` times."""
 
     resolution: int = Field(ge=0, le=9)
+    """Number of refinements: 10 * 4^n + 2 nodes."""
 
 
 class NodesSettings(Section):
     """Nodes that are built here; the data nodes are the dataset's own grid points."""
 
     hidden: HiddenNodesSettings
+    """Hidden nodes."""
 
 
 class CutOffEdgesSettings(Section):
     """Encoder edges: every data node within ``cutoff_factor`` times the hidden nodes' reference distance."""
 
     cutoff_factor: float = Field(default=0.6, gt=0)
+    """Radius, in reference distances of the hidden nodes."""
 
 
 class MultiScaleEdgesSettings(Section):
     """Processor edges: neighbours within ``x_hops`` on each of the refinement levels."""
 
     x_hops: int = Field(default=1, ge=1, le=4)
+    """Hops to the farthest neighbour on a level."""
     scale_resolutions: list[int] | None = None
     """Levels whose edges are taken; null takes all from 0 to the nodes' own."""
 
@@ -41,28 +45,37 @@ class NearestEdgesSettings(Section):
     """Decoder edges: each data node from its nearest hidden nodes."""
 
     num_nearest_neighbours: int = Field(default=3, ge=1)
+    """Hidden nodes a data node."""
 
 
 class EdgesSettings(Section):
     """The three sets of edges, named source 2 target."""
 
     data2hidden: CutOffEdgesSettings = CutOffEdgesSettings()
+    """Encoder."""
     hidden2hidden: MultiScaleEdgesSettings = MultiScaleEdgesSettings()
+    """Processor."""
     hidden2data: NearestEdgesSettings = NearestEdgesSettings()
+    """Decoder."""
 
 
 class EdgeAttributesSettings(Section):
     """Norm of the two edge attributes."""
 
     edge_length: Norm = "unit-std"
+    """Norm of the length of an edge."""
     edge_dirs: Norm = "unit-std"
+    """Norm of its direction."""
 
 
 class GraphSettings(Section):
     """The graph, rebuilt when anything it is made from changes."""
 
     nodes: NodesSettings
+    """Nodes."""
     edges: EdgesSettings = EdgesSettings()
+    """Edges."""
     edge_attributes: EdgeAttributesSettings = EdgeAttributesSettings()
+    """What an edge carries."""
     overwrite: bool = False
     """Rebuild even where a cached graph fits."""

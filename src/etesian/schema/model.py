@@ -16,8 +16,11 @@ class BlockSettings(Section):
     """A graph-transformer block; the same keys for encoder, processor and decoder."""
 
     num_heads: int = Field(default=16, ge=1)
+    """Attention heads; divides ``model.num_channels``."""
     mlp_hidden_ratio: float = Field(default=4.0, gt=0)
+    """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
+    """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
     gradient_checkpointing: bool = False
     """Recompute the activations of each block in the backward pass instead of keeping them."""
     layer_kernels: KernelMapping = {}
@@ -28,27 +31,34 @@ class ProcessorSettings(BlockSettings):
     """The processor: blocks on the hidden nodes, one after the other."""
 
     num_layers: int = Field(default=16, ge=1)
+    """Blocks."""
 
 
 class NodeTrainableParameters(Section):
     """Learnt features a node."""
 
     data: int = Field(default=8, ge=0)
+    """A data node."""
     hidden: int = Field(default=8, ge=0)
+    """A hidden node."""
 
 
 class EdgeTrainableParameters(Section):
     """Learnt features an edge."""
 
     data2hidden: int = Field(default=8, ge=0)
+    """An encoder edge."""
     hidden2hidden: int = Field(default=8, ge=0)
+    """A processor edge."""
     hidden2data: int = Field(default=8, ge=0)
+    """A decoder edge."""
 
 
 class ResidualSettings(Section):
     """What the model's output is added to for prognostic variables: the input at ``step``, or nothing."""
 
     kind: Literal["skip", "none"] = "skip"
+    """``skip`` adds the input, ``none`` nothing."""
     step: int = Field(default=-1, le=-1)
     """Which input step, counted from the latest (-1)."""
 
@@ -57,16 +67,25 @@ class ModelSettings(Section):
     """Keys of every model kind."""
 
     kind: str
+    """Which model."""
     num_channels: int = Field(ge=1)
+    """Channels of every node inside the model."""
     layer_kernels: KernelMapping = {}
+    """Kernel of each slot: ``_target_`` and its arguments."""
     encoder: BlockSettings = BlockSettings()
+    """From the data to the hidden nodes."""
     processor: ProcessorSettings = ProcessorSettings()
+    """On the hidden nodes."""
     decoder: BlockSettings = BlockSettings()
+    """From the hidden nodes to the data."""
     latent_skip: bool = True
     """Add the encoder's output to the processor's."""
     node_trainable_parameters: NodeTrainableParameters = NodeTrainableParameters()
+    """Learnt features of nodes."""
     edge_trainable_parameters: EdgeTrainableParameters = EdgeTrainableParameters()
+    """Learnt features of edges."""
     residual: ResidualSettings = ResidualSettings()
+    """What the output is added to."""
     bounding: list[SerializeAsAny[Section]] = []
     """Bounds of outputs, applied in order; each a registered kind (``relu``, ``fraction``, ``hardtanh``)."""
 

@@ -13,8 +13,11 @@ class HardwareSettings(Section):
     """Devices. On ``cpu``, ``num_gpus_per_node`` counts the data-parallel processes a node."""
 
     accelerator: Literal["cpu", "cuda"] = "cpu"
+    """Kind of device; nothing falls back to another."""
     num_gpus_per_node: int = Field(default=1, ge=1)
+    """Devices, or processes on a CPU, a node."""
     num_nodes: int = Field(default=1, ge=1)
+    """Nodes."""
 
 
 class InputSettings(Section):
@@ -30,11 +33,15 @@ class OutputSettings(Section):
     """What is written; a run writes to ``<root>/<run_id>``."""
 
     root: str = "outputs"
+    """Folder of the runs."""
 
 
 class SystemSettings(Section):
     """Devices, inputs and outputs."""
 
     hardware: HardwareSettings = HardwareSettings()
+    """Devices."""
     input: InputSettings
+    """What is read."""
     output: OutputSettings = OutputSettings()
+    """What is written."""

@@ -16,8 +16,11 @@ class RolloutSettings(Section):
     """
 
     start: int = Field(default=1, ge=1)
+    """Steps in the first epoch."""
     epoch_increment: int = Field(default=0, ge=0)
+    """Epochs until one step more."""
     maximum: int = Field(default=1, ge=1)
+    """Most steps."""
 
     @model_validator(mode="after")
     def _maximum_holds_start(self) -> RolloutSettings:
@@ -39,9 +42,12 @@ class TaskSettings(Section):
     """Forecasting: ``multistep_input`` states in, the next state out, rolled out."""
 
     kind: Literal["forecaster"] = "forecaster"
+    """What is learnt."""
     multistep_input: int = Field(default=2, ge=1)
+    """States in the input."""
     timestep: str | None = None
     """Lead time of one step, such as ``6h``, a multiple of ``data.frequency``; null: one step of the dataset."""
     rollout: RolloutSettings = RolloutSettings()
+    """Steps rolled out in training."""
     validation_rollout: int = Field(default=1, ge=1)
     """Steps rolled out in validation."""

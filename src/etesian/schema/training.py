@@ -15,13 +15,16 @@ class GradientClip(Section):
     """Clipping of the gradients; a null value clips nothing."""
 
     val: float | None = Field(default=32.0, gt=0)
+    """Largest value, or norm."""
     algorithm: Literal["value", "norm"] = "value"
+    """Clip each value, or the norm of all."""
 
 
 class LossSettings(Section):
     """A loss; kinds (``mse``, ``mae``, ``huber``) are registered beside their code."""
 
     kind: str
+    """Which loss."""
     scalers: list[str] = []
     """Names under ``training.scalers``, multiplied together."""
 
@@ -30,17 +33,24 @@ class OptimizerSettings(Section):
     """AdamW of torch.optim."""
 
     kind: Literal["adamw"] = "adamw"
+    """Which optimiser."""
     betas: list[float] = Field(default=[0.9, 0.95], min_length=2, max_length=2)
+    """Decay rates of the running means of the gradient and its square."""
     eps: float = Field(default=1e-8, gt=0)
+    """Added to the denominator."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Decoupled weight decay."""
 
 
 class SchedulerSettings(Section):
     """Linear warm-up over ``warmup_t`` steps, then a cosine from ``lr`` to ``lr_min`` at ``t_initial``."""
 
     kind: Literal["cosine", "constant"] = "cosine"
+    """``constant`` keeps ``lr`` after the warm-up."""
     lr_min: float = Field(default=3e-7, ge=0)
+    """Last learning rate."""
     warmup_t: int = Field(default=1000, ge=0)
+    """Steps of the warm-up."""
     t_initial: int | None = Field(default=None, ge=1)
     """Step at which ``lr_min`` is reached; null takes the length of the run."""
 
@@ -49,8 +59,11 @@ class OptimizationSettings(Section):
     """Optimiser and learning rate. ``lr`` is taken as it is, whatever the number of processes."""
 
     lr: float = Field(gt=0)
+    """Learning rate after the warm-up."""
     optimizer: OptimizerSettings = OptimizerSettings()
+    """Optimiser."""
     lr_scheduler: SchedulerSettings = SchedulerSettings()
+    """Learning rate over the run."""
 
 
 class TrainingSettings(Section):
@@ -63,16 +76,27 @@ class TrainingSettings(Section):
     load_weights_only: bool = False
     """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
     seed: int = Field(default=1234, ge=0)
+    """Seed of the weights and of the order of the samples."""
     deterministic: bool = False
+    """Only algorithms that give the same bits every time."""
     precision: Precision = "32-true"
+    """Of the computation; weights and optimiser stay in 32 bits (``64-true``: 64)."""
     max_epochs: int | None = Field(default=None, ge=1)
+    """Epochs; null leaves it to ``max_steps``."""
     max_steps: int | None = Field(default=None, ge=1)
+    """Optimiser steps; null leaves it to ``max_epochs``."""
     accum_grad_batches: int = Field(default=1, ge=1)
+    """Batches whose gradients are added up for one optimiser step."""
     num_sanity_val_steps: int = Field(default=0, ge=0)
+    """Validation batches run before the training."""
     gradient_clip: GradientClip = GradientClip()
+    """Clipping."""
     training_loss: SerializeAsAny[LossSettings]
+    """Loss."""
     scalers: dict[str, SerializeAsAny[Section]] = {}
+    """Weights of the loss over points and variables, by a name of your choice."""
     optimization: OptimizationSettings
+    """Optimiser and learning rate."""
 
     @model_validator(mode="after")
     def _cross_fields(self) -> TrainingSettings:

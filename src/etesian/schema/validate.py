@@ -106,7 +106,7 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
     """Return `value` with each section that has a kind replaced by its instance, or by None where it is wrong."""
     if isinstance(value, list):
         return [_build_kinds(child, (*path, index), found) for index, child in enumerate(value)]
-    group = _group(path)
+    group = kind_group(path)
     if not isinstance(value, dict):
         if group is not None:
             found.fail(path, _no_mapping(value, path, group))
@@ -137,7 +137,8 @@ def _no_mapping(value: Any, path: Path, group: str) -> Problem:
     return Problem(f"{key}={show(value)} is no mapping", key, allowed, mend)
 
 
-def _group(path: Path) -> str | None:
+def kind_group(path: Path) -> str | None:
+    """Return the group whose kinds may stand at a path, or None where the keys are always the same."""
     for pattern, group in _KIND_OF.items():
         if len(pattern) == len(path) and all(p in ("*", part) for p, part in zip(pattern, path, strict=True)):
             return group
@@ -197,7 +198,7 @@ def _unknown_key(path: Path, section: type[Section] | None) -> Problem:
     known = keys_of(section) if section else []
     place = f"section {parent!r}" if parent else "the config"
     elsewhere = [full for full in all_keys() if full.rpartition(".")[2] == name and full != key]
-    group = _group(path[:-1])
+    group = kind_group(path[:-1])
     owners = [kind for kind, kept in kinds(group).items() if name in keys_of(kept)] if group else []
     near = [f"{parent}.{candidate}".lstrip(".") for candidate in nearest(name, known)]
     if owners:
@@ -224,7 +225,7 @@ def _all_keys(section: type[Section], path: Path) -> Iterator[str]:
         yield _dotted(full)
         inner = section_in(field.annotation)
         for deeper in (full, (*full, "*")):
-            if group := _group(deeper):
+            if group := kind_group(deeper):
                 for candidate in kinds(group).values():
                     yield from _all_keys(candidate, deeper)
                 break
@@ -244,7 +245,7 @@ def _walk_sections(root: type[Section], path: Path, value: Any) -> type[Section]
 
 
 def _section_at(path: Path, tree: dict[str, Any], declared: type[Section] | None) -> type[Section] | None:
-    group, value = _group(path), _value_at(tree, path)
+    group, value = kind_group(path), _value_at(tree, path)
     if group and isinstance(value, dict):
         return kinds(group).get(str(value.get("kind")), declared)
     return declared

@@ -85,6 +85,7 @@ class HuberSettings(LossSettings):
     """Huber's loss: squared up to ``delta`` (normalised units), linear beyond."""
 
     delta: float = Field(default=1.0, gt=0)
+    """Error at which the loss turns from quadratic to linear, normalised units."""
 
 
 class HuberLoss(WeightedLoss):

@@ -25,6 +25,7 @@ class NodeAttributeScaler(Section):
 
     kind: Literal["node_attribute"] = "node_attribute"
     attribute: Literal["area_weight"] = "area_weight"
+    """Attribute of the data nodes."""
 
     def weights(self, key: str, graph: HeteroData, outputs: Sequence[str]) -> Tensor:
         """Return weights of shape (G, 1)."""
@@ -38,7 +39,9 @@ class VariableScaler(Section):
 
     kind: Literal["variable"] = "variable"
     default: float = Field(default=1.0, ge=0)
+    """Weight of the outputs that are not named."""
     weights_by_name: dict[str, float] = Field(default={}, alias="weights")
+    """Output variable to weight."""
 
     def weights(self, key: str, graph: HeteroData, outputs: Sequence[str]) -> Tensor:
         """Return weights of shape (1, V_out).

@@ -1,0 +1,52 @@
+# What a developer runs. Everything is installed into .venv by the first target that needs it.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+ARGS ?=
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.PHONY: help venv train test test-slow lint format docs bench wheel clean
+
+help:
+	@echo "make venv | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+
+venv: $(STAMP)
+
+# Installed again only when the requirements change.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -c constraints.txt -e '.[test,dev,docs,tensorboard]'
+	touch $@
+
+train: venv
+	$(BIN)/anemoi-training train $(ARGS)
+
+test: venv
+	$(PYTEST) -m "not slow and not gpu and not slurm" $(ARGS)
+
+test-slow: venv
+	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: venv
+	$(BIN)/anemoi-training config reference > docs/reference/config.md
+	$(BIN)/mkdocs build --strict
+
+bench: venv
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: venv
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,316 @@
+"""Composition: where files are found, and what is said of those that do not fit together."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+
+from etesian.compose import compose, package_config_dir, search_path, split_jobs, to_yaml
+from etesian.errors import Problem, UserError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(textwrap.dedent(text))
+    return file
+
+
+def problem(*overrides: str, name: str = "train", config_dir: Path | None = None) -> Problem:
+    with pytest.raises(UserError) as caught:
+        compose(name, config_dir, overrides)
+    assert len(caught.value.problems) == 1, str(caught.value)
+    return caught.value.problems[0]
+
+
+class TestDefault:
+    def test_needs_no_override(self) -> None:
+        composed = compose()
+        assert composed.tree["system"]["input"]["dataset"] == "embedded:ncep-monthly-5deg"
+        assert composed.choices["model/layer_kernels"] == "torch"
+        assert composed.origin == package_config_dir() / "train.yaml"
+        assert not composed.absent
+
+    def test_interpolations_are_resolved(self) -> None:
+        tree = compose(overrides=["system.input.dataset=/data/era5.zarr"]).tree
+        assert tree["dataloader"]["test"]["dataset_config"]["dataset"] == "/data/era5.zarr"
+
+    def test_every_shipped_config_composes(self) -> None:
+        names = [file.stem for file in package_config_dir().glob("*.yaml")]
+        assert {"train", "debug"} <= set(names)
+        for name in names:
+            assert set(compose(name).tree) >= {"data", "model", "training"}
+
+    def test_leaves_no_global_state_and_repeats(self) -> None:
+        first = compose(overrides=["training.seed=5"])
+        second = compose()
+        assert not GlobalHydra.instance().is_initialized()
+        assert (first.tree["training"]["seed"], second.tree["training"]["seed"]) == (5, 1234)
+        assert first.overrides == ["training.seed=5"]
+
+
+class TestSearchPath:
+    def test_order(self, folder: Path, tmp_path: Path) -> None:
+        assert search_path(tmp_path) == [folder, tmp_path, package_config_dir()]
+
+    def test_the_current_folder_wins_over_config_dir_over_package(self, folder: Path, tmp_path: Path) -> None:
+        for place, seed in ((tmp_path / "dir", 2), (folder, 1)):
+            write(place / "mine.yaml", f"defaults: [train, _self_]\ntraining: {{seed: {seed}}}\n")
+            assert compose("mine", tmp_path / "dir").tree["training"]["seed"] == seed
+
+    def test_a_users_file_replaces_the_packages(self, folder: Path) -> None:
+        write(folder / "train.yaml", "defaults: [debug, _self_]\ntraining: {seed: 7}\n")
+        assert compose().tree["training"]["seed"] == 7
+
+    def test_so_do_options_of_groups(self, folder: Path, tmp_path: Path) -> None:
+        write(tmp_path / "dir/task/forecaster.yaml", "kind: forecaster\nmultistep_input: 3\n")
+        assert compose(config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 3
+        write(folder / "task/forecaster.yaml", "kind: forecaster\nmultistep_input: 4\n")
+        assert compose(config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 4
+
+    def test_a_new_option_of_a_group(self, folder: Path) -> None:
+        write(folder / "model/layer_kernels/mine.yaml", "Linear: {_target_: torch.nn.Linear}\n")
+        composed = compose(overrides=["model/layer_kernels=mine"])
+        assert list(composed.tree["model"]["layer_kernels"]) == ["Linear"]
+        assert composed.choices["model/layer_kernels"] == "mine"
+
+    def test_the_file_may_be_named_with_its_suffix(self) -> None:
+        assert compose("debug.yaml").config_name == "debug"
+
+    def test_no_such_config(self, folder: Path, tmp_path: Path) -> None:
+        write(tmp_path / "dir/ours.yaml", "defaults: [train]\n")
+        found = problem(name="trian", config_dir=tmp_path / "dir")
+        assert "'trian'" in found.what
+        assert f"ours (in {tmp_path / 'dir'})" in str(found.allowed)
+        assert f"none (in {folder})" in str(found.allowed)
+        assert f"(in {package_config_dir()})" in str(found.allowed)
+        assert found.mend == "did you mean 'train'?"
+
+    def test_a_path_is_no_name(self) -> None:
+        assert problem(name="sub/mine.yaml").mend == "--config-dir sub --config-name mine"
+
+    @pytest.mark.parametrize(("make", "text"), [(False, "does not exist"), (True, "is a file")])
+    def test_config_dir_must_be_a_folder(self, tmp_path: Path, make: bool, text: str) -> None:
+        if make:
+            (tmp_path / "x").write_text("")
+        assert text in problem(config_dir=tmp_path / "x").what
+
+
+class TestGroups:
+    def test_unknown_option(self) -> None:
+        found = problem("model=graphtransfomer")
+        assert found.what == "model=graphtransfomer: the group 'model' has no such option"
+        assert found.where == "command line"
+        assert "graphtransformer" in str(found.allowed)
+        assert found.mend == "did you mean 'graphtransformer'?"
+
+    def test_unknown_option_of_a_nested_group(self) -> None:
+        found = problem("model/layer_kernels=troch")
+        assert "'model/layer_kernels'" in found.what
+        assert found.mend == "did you mean 'torch'?"
+
+    def test_unknown_group(self) -> None:
+        found = problem("model/layer_kernel=torch")
+        assert "no config group 'model/layer_kernel'" in found.what
+        assert found.mend == "did you mean 'model/layer_kernels'?"
+
+    def test_a_number_is_no_option(self) -> None:
+        found = problem("data=5")
+        assert found.where == "data"
+        assert "ncep_monthly" in str(found.allowed)
+
+    def test_unknown_name_in_a_defaults_list(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "defaults: [trian, _self_]\n")
+        found = problem(name="mine")
+        assert "'trian'" in found.what
+        assert found.where == str(file)
+        assert found.mend == "did you mean 'train'?"
+
+    def test_unknown_option_in_a_defaults_list(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "defaults:\n  - train\n  - override system: cpuu\n")
+        found = problem(name="mine")
+        assert "system=cpuu" in found.what
+        assert found.where == str(file)
+        assert found.mend == "did you mean 'cpu'?"
+
+    def test_a_circle_of_defaults(self, folder: Path) -> None:
+        write(folder / "a.yaml", "defaults: [b]\n")
+        write(folder / "b.yaml", "defaults: [a]\n")
+        found = problem(name="a")
+        assert found.what.endswith("in a circle: a -> b -> a")
+        assert found.where == str(folder / "a.yaml")
+
+
+class TestOverrides:
+    def test_keys_no_file_has_are_handed_to_the_schema(self) -> None:
+        composed = compose(overrides=["training.max_epoch=3", "training.max_epochs=4", "+new.key=1"])
+        assert composed.absent == ("training.max_epoch",)
+        assert composed.tree["training"]["max_epoch"] == 3
+        assert composed.tree["new"] == {"key": 1}
+
+    def test_a_key_that_was_added_may_be_set(self) -> None:
+        assert not compose(overrides=["+training.x.y=1", "training.x.y=2"]).absent
+
+    def test_deleting(self) -> None:
+        assert (
+            "weights"
+            not in compose(overrides=["~training.scalers.general_variable.weights"]).tree["training"]["scalers"][
+                "general_variable"
+            ]
+        )
+
+    def test_deleting_nothing(self) -> None:
+        found = problem("~training.max_epoch")
+        assert (found.where, "nothing to delete" in found.what) == ("training.max_epoch", True)
+
+    def test_adding_what_is_there(self) -> None:
+        found = problem("+training.max_epochs=3")
+        assert found.what == "+training.max_epochs=3: the config has 'training.max_epochs' already"
+        assert found.mend == "without the '+': training.max_epochs=3"
+
+    def test_no_equals_sign(self) -> None:
+        assert problem("training.max_epochs").mend == "training.max_epochs=VALUE"
+
+    def test_the_name_of_a_config_as_an_override(self) -> None:
+        assert problem("debug").mend == "--config-name debug"
+
+    def test_grammar(self) -> None:
+        found = problem("training.max_epochs=[1")
+        assert "'training.max_epochs=[1' cannot be read" in found.what
+        assert "no viable alternative" in found.what
+
+    def test_all_bad_overrides_at_once(self) -> None:
+        with pytest.raises(UserError) as caught:
+            compose(overrides=["a=[1", "b", "hydra.run.dir=x"])
+        assert len(caught.value.problems) == 3
+
+    def test_a_list_over_a_mapping(self) -> None:
+        found = problem("training.scalers=[]")
+        assert found.where == "training.scalers"
+        assert "Cannot merge DictConfig with ListConfig" in found.what
+
+    @pytest.mark.parametrize("value", ["1,2", "range(1,3)", "choice(1,2)"])
+    def test_a_sweep_without_multirun(self, value: str) -> None:
+        found = problem(f"training.seed={value}")
+        assert found.where == "training.seed"
+        assert "--multirun" in str(found.mend)
+
+
+class TestHydrasOwnSettings:
+    def test_override(self) -> None:
+        assert "system.output.root" in str(problem("hydra.run.dir=x").mend)
+
+    def test_search_path(self) -> None:
+        assert problem("hydra.searchpath=[x]").mend == "--config-dir DIR"
+
+    def test_section(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "defaults: [train, _self_]\nhydra: {run: {dir: x}}\n")
+        found = problem(name="mine")
+        assert found.where == str(file)
+        assert "nothing here reads" in found.what
+
+    def test_defaults_list(self, folder: Path) -> None:
+        write(folder / "hydra/launcher/mine.yaml", "x: 1\n")
+        write(folder / "mine.yaml", "defaults: [train, {override hydra/launcher: mine}]\n")
+        assert "hydra/launcher" in problem(name="mine").what
+
+
+class TestFiles:
+    def test_yaml_that_cannot_be_read_names_file_and_line(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "defaults: [train, _self_]\ntraining:\n  seed: [1\nmodel: 2\n")
+        found = problem(name="mine")
+        assert str(found.where).startswith(f"{file}, line 4")
+        assert "YAML cannot be read" in found.what
+
+    def test_a_key_twice(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "defaults: [train, _self_]\ntraining: {seed: 1}\ntraining: {seed: 2}\n")
+        found = problem(name="mine")
+        assert "duplicate key training" in found.what
+        assert str(file) in str(found.where)
+
+    def test_a_file_that_is_no_mapping(self, folder: Path) -> None:
+        file = write(folder / "mine.yaml", "- 1\n- 2\n")
+        found = problem(name="mine")
+        assert found.where == str(file)
+        assert "must be a DictConfig" in found.what
+
+    def test_a_defaults_list_that_is_none(self, folder: Path) -> None:
+        write(folder / "mine.yaml", "defaults: {a: b}\n")
+        assert "defaults must be a list" in problem(name="mine").what
+
+    def test_dates_stay_text(self, folder: Path) -> None:
+        write(folder / "mine.yaml", "defaults: [train, _self_]\ndataloader: {training: {end: 2005-12-31}}\n")
+        assert compose("mine").tree["dataloader"]["training"]["end"] == "2005-12-31"
+
+    def test_the_users_keys_count_last_even_without_self(self, folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+        write(folder / "mine.yaml", "defaults: [train]\ntraining: {seed: 9}\n")
+        assert compose("mine").tree["training"]["seed"] == 9
+        assert not recwarn.list
+
+
+class TestResolving:
+    def test_every_missing_value(self) -> None:
+        with pytest.raises(UserError) as caught:
+            compose(overrides=["training.seed=???", "system.input.dataset=???"])
+        assert [p.where for p in caught.value.problems[:2]] == ["system.input.dataset", "training.seed"]
+        assert caught.value.problems[1].mend == "training.seed=VALUE"
+
+    def test_unknown_reference(self) -> None:
+        found = problem("training.seed=${system.input.datset}")
+        assert found.where == "training.seed"
+        assert "'system.input.datset' not found" in found.what
+        assert "'system.input.dataset'" in str(found.mend)
+
+    def test_circle(self) -> None:
+        with pytest.raises(UserError, match=r"training\.seed"):
+            compose(overrides=["training.seed=${training.max_steps}", "training.max_steps=${training.seed}"])
+
+    def test_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ETESIAN_TEST_ROOT", "/scratch")
+        tree = compose(overrides=["system.output.root=${oc.env:ETESIAN_TEST_ROOT}/runs"]).tree
+        assert tree["system"]["output"]["root"] == "/scratch/runs"
+
+    def test_environment_that_is_not_set(self) -> None:
+        assert "'ETESIAN_TEST_UNSET' not found" in problem("training.run_id=${oc.env:ETESIAN_TEST_UNSET}").what
+
+    def test_unknown_resolver(self) -> None:
+        assert "nope" in problem("training.run_id=${nope:1}").what
+
+
+class TestJobs:
+    def test_without_a_sweep(self) -> None:
+        assert split_jobs(["a=1", "b=2"]) == [["a=1", "b=2"]]
+
+    def test_product_in_order(self) -> None:
+        assert split_jobs(["a=1,2", "+b=x", "c=range(0,2)"]) == [
+            ["a=1", "+b=x", "c=0"], ["a=1", "+b=x", "c=1"], ["a=2", "+b=x", "c=0"], ["a=2", "+b=x", "c=1"],
+        ]  # fmt: skip
+
+    def test_glob_lists_the_options(self) -> None:
+        assert ["system=cpu"] in split_jobs(["system=glob(*)"])
+
+    def test_quotes_stay(self) -> None:
+        assert split_jobs(["a='x,y'"]) == [["a='x,y'"]]
+
+    def test_interval_is_no_list_of_jobs(self) -> None:
+        with pytest.raises(UserError, match="does not support sweep type"):
+            split_jobs(["a=interval(0,1)"])
+
+
+def test_yaml_keeps_the_order_and_reads_back() -> None:
+    tree = {"b": 1, "a": {"date": "2005-12-31", "number": "5", "rate": 3e-7, "none": None}}
+    text = to_yaml(tree)
+    assert text.startswith("b: 1\na:\n")
+    assert yaml.safe_load(text) == tree
