@@ -76,7 +76,7 @@ def _place_areas(places: Floats) -> Floats:
         half = 0.5 * _signed_area(centres, places[triangles[:, i]], places[triangles[:, j]])
         areas += np.bincount(triangles[:, i], half, len(places)) + np.bincount(triangles[:, j], half, len(places))
 
-    gap = (radii >= np.pi / 2) | ((radii > GAP_ANGLE) & (radii > GAP_FACTOR * np.median(radii)))
+    gap = (radii >= np.pi / 2) | ((radii > GAP_ANGLE) & (radii > GAP_FACTOR * np.quantile(radii, 0.5, method="lower")))
     in_hull, at_rim = np.zeros((2, len(places)), dtype=bool)
     in_hull[triangles] = True
     at_rim[triangles[gap]] = True

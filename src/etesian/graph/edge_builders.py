@@ -62,7 +62,7 @@ def cutoff_edges(data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, worker
     if lonely.any():
         farthest = float(hidden.query(data_xyz[lonely], workers=workers)[0].max())
         enough = math.ceil(farthest / reference * 1000) / 1000
-        km = float(chord_to_arc(np.float64(radius))) * EARTH_RADIUS_KM
+        km = chord_to_arc(np.array([radius])).item() * EARTH_RADIUS_KM
         raise UserError(
             f"{int(lonely.sum())} of {len(data_xyz)} data nodes have no hidden node within the cut-off radius of "
             f"{km:.0f} km (factor {cutoff_factor:g})",

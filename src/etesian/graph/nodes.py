@@ -77,4 +77,4 @@ def to_latlon(xyz: Floats) -> Floats:
 
 def chord_to_arc(chord: Floats) -> Floats:
     """Turn straight distances between points of the unit sphere into great-circle distances, radians."""
-    return 2.0 * np.arcsin(np.minimum(0.5 * np.asarray(chord), 1.0))
+    return 2.0 * np.arcsin(np.minimum(0.5 * chord, 1.0))

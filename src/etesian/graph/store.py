@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import uuid
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -77,21 +77,18 @@ def save_graph(graph: HeteroData, path: Path) -> None:
         If `path` does not end in ``.pt``, or can't be written.
     """
     _check_name(path)
-    temporary: str | None = None
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             torch.save(graph, file)
         os.replace(temporary, path)
-        temporary = None
     except OSError as cause:
         raise UserError(
             f"the graph can't be written: {cause.strerror or cause}", where=str(path), mend=f"{PATH_KEY}=<path>.pt"
         ) from cause
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def load_graph(path: Path) -> HeteroData:
