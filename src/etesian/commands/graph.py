@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etesian.commands import common
+from etesian.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,14 +54,10 @@ def run(args: argparse.Namespace) -> int:
         graph, where = _experiment_graph(args, args.output)
         console.print(f"graph {graph.fingerprint}: {where}", soft_wrap=True)
         return 0
-    if len(args.overrides) == 1 and args.overrides[0].endswith(".pt") and "=" not in args.overrides[0]:
-        from etesian.graph.store import load_graph
+    from etesian.graph.store import describe, load_graph
 
-        graph, where = load_graph(Path(args.overrides[0])), args.overrides[0]
-    else:
-        graph, where = _experiment_graph(args, None)
-    from etesian.graph.store import describe
-
+    file = _file_argument(args)
+    graph, where = _experiment_graph(args, None) if file is None else (load_graph(file), file)
     summary = describe(graph)
     console.print(f"graph {summary['fingerprint'] or 'without fingerprint'}: {where}", soft_wrap=True)
     console.print(nodes_table(summary))
@@ -92,6 +89,27 @@ def edges_table(summary: dict[str, Any]) -> Table:
     table.add_row("sources without edge", *(_numbers(edges["sources_without_edge"]) for edges in sets.values()))
     table.add_row("targets without edge", *(_numbers(edges["targets_without_edge"]) for edges in sets.values()))
     return table
+
+
+def _file_argument(args: argparse.Namespace) -> Path | None:
+    """Return the file that ``describe`` was given, if it was given one.
+
+    Raises
+    ------
+    UserError
+        If there is more beside the file: a file has no config.
+    """
+    files = [word for word in args.overrides if word.endswith(".pt") and "=" not in word]
+    if not files:
+        return None
+    if len(args.overrides) > 1 or args.config_dir is not None or args.config_name != "train" or args.cfg:
+        raise UserError(
+            f"{files[0]} is described as it is, without a config",
+            where="graph describe",
+            allowed="one file, or a config with overrides",
+            mend=f"graph describe {files[0]}",
+        )
+    return Path(files[0])
 
 
 def _experiment_graph(args: argparse.Namespace, output: Path | None) -> tuple[HeteroData, Path]:
