@@ -1,0 +1,1 @@
+"""Nodes, edges and attributes of the graph that a model works on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError, cKDTree
 
 from etesian.errors import UserError
@@ -75,11 +76,11 @@ def _place_areas(places: Floats) -> Floats:
         half = 0.5 * _signed_area(centres, places[triangles[:, i]], places[triangles[:, j]])
         areas += np.bincount(triangles[:, i], half, len(places)) + np.bincount(triangles[:, j], half, len(places))
 
-    gap = (radii >= np.pi / 2) | ((radii > GAP_ANGLE) & (radii > GAP_FACTOR * np.median(radii)))
-    corners = np.unique(triangles)
-    at_rim = np.zeros(len(places), dtype=bool)
+    gap = (radii >= np.pi / 2) | ((radii > GAP_ANGLE) & (radii > GAP_FACTOR * np.quantile(radii, 0.5, method="lower")))
+    in_hull, at_rim = np.zeros((2, len(places)), dtype=bool)
+    in_hull[triangles] = True
     at_rim[triangles[gap]] = True
-    whole = np.setdiff1d(corners, np.flatnonzero(at_rim))
+    whole = np.flatnonzero(in_hull & ~at_rim)
     if not len(whole):
         raise UserError(
             "none of the data nodes has a cell of its own: all lie at the rim of the region they cover",
@@ -89,7 +90,7 @@ def _place_areas(places: Floats) -> Floats:
     if at_rim.any():
         rim = np.flatnonzero(at_rim)
         areas[rim] = areas[whole[cKDTree(places[whole]).query(places[rim])[1]]]
-    return _share_with_lost(places, corners, areas)
+    return _share_with_lost(places, in_hull, areas)
 
 
 def _hull(places: Floats) -> ConvexHull:
@@ -116,11 +117,10 @@ def _signed_area(apex: Floats, a: Floats, b: Floats) -> Floats:
     return 2.0 * np.arctan2(volume, 1.0 + (apex * a).sum(axis=1) + (apex * b).sum(axis=1) + (a * b).sum(axis=1))
 
 
-def _share_with_lost(places: Floats, corners: Ints, areas: Floats) -> Floats:
+def _share_with_lost(places: Floats, in_hull: NDArray[np.bool_], areas: Floats) -> Floats:
     """Let a place that rounding left out of the hull share the area of the nearest one that is in it."""
-    if len(corners) == len(places):
+    if in_hull.all():
         return areas
-    lost = np.setdiff1d(np.arange(len(places)), corners)
-    host = np.arange(len(places))
-    host[lost] = corners[cKDTree(places[corners]).query(places[lost])[1]]
+    corners, host = np.flatnonzero(in_hull), np.arange(len(places))
+    host[~in_hull] = corners[cKDTree(places[corners]).query(places[~in_hull])[1]]
     return (areas / np.maximum(np.bincount(host, minlength=len(places)), 1))[host]

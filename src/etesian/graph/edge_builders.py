@@ -62,7 +62,7 @@ def cutoff_edges(data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, worker
     if lonely.any():
         farthest = float(hidden.query(data_xyz[lonely], workers=workers)[0].max())
         enough = math.ceil(farthest / reference * 1000) / 1000
-        km = float(chord_to_arc(np.float64(radius))) * EARTH_RADIUS_KM
+        km = chord_to_arc(np.array([radius])).item() * EARTH_RADIUS_KM
         raise UserError(
             f"{int(lonely.sum())} of {len(data_xyz)} data nodes have no hidden node within the cut-off radius of "
             f"{km:.0f} km (factor {cutoff_factor:g})",
@@ -110,7 +110,8 @@ def nearest_edges(data_xyz: Floats, hidden: cKDTree, num_nearest_neighbours: int
     nodes = nearest[:, :k].astype(np.int64)
     if k < hidden.n:
         tied = np.flatnonzero(distances[:, k] - distances[:, k - 1] < TOLERANCE)
-        nodes[tied] = _lowest_of_tied(hidden, data_xyz[tied], distances[tied, k - 1], k)
+        if len(tied):
+            nodes[tied] = _lowest_of_tied(hidden, data_xyz[tied], distances[tied, k - 1], k)
     return np.stack([np.sort(nodes, axis=1).ravel(), np.repeat(np.arange(len(data_xyz)), k)])
 
 
@@ -138,14 +139,11 @@ def _within(tree: cKDTree, points: Floats, radius: float, workers: int) -> tuple
 
 def _lowest_of_tied(tree: cKDTree, points: Floats, limit: Floats, k: int) -> Ints:
     """Return the k nearest nodes; those as far away as `limit`, the k-th distance, by their number."""
-    chosen = np.empty((len(points), k), dtype=np.int64)
-    rows, nodes = _within(tree, points, float(limit.max(initial=0.0)) + TOLERANCE, workers=1)
+    rows, nodes = _within(tree, points, float(limit.max()) + TOLERANCE, workers=1)
     distances = np.linalg.norm(points[rows] - tree.data[nodes], axis=1)
     inside = distances < limit[rows] + TOLERANCE
     rows, nodes, distances = rows[inside], nodes[inside], distances[inside]
     tied = distances > limit[rows] - TOLERANCE
     order = np.lexsort((nodes, tied, rows))
     rank = np.arange(len(order)) - np.searchsorted(rows[order], rows[order])
-    first = order[rank < k]
-    chosen[:] = nodes[first].reshape(-1, k)
-    return chosen
+    return nodes[order[rank < k]].reshape(-1, k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -93,8 +93,14 @@ class Edges:
 
     def to(self, device: torch.device | str) -> Edges:
         """Return the same edges on another device."""
-        tensors = (t.to(device) for t in (self.src, self.dst, self.dst_ptr, self.src_perm, self.src_ptr))
-        return Edges(*tensors, num_src=self.num_src, num_dst=self.num_dst)
+        return replace(
+            self,
+            src=self.src.to(device),
+            dst=self.dst.to(device),
+            dst_ptr=self.dst_ptr.to(device),
+            src_perm=self.src_perm.to(device),
+            src_ptr=self.src_ptr.to(device),
+        )
 
 
 def _pointers(index: Tensor, num_nodes: int) -> Tensor:

@@ -42,7 +42,9 @@ def check_coordinates(latitudes: Floats, longitudes: Floats) -> tuple[Floats, Fl
         wrong = ~(np.abs(values) <= bound)  # catches NaN too
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
-            what = f"{int(wrong.sum())} of {values.size} grid points have no valid {name} (point {first}: {values[first]})"
+            what = (
+                f"{int(wrong.sum())} of {values.size} grid points have no valid {name} (point {first}: {values[first]})"
+            )
             problems.append(Problem(what, DATASET_KEY, f"-{bound:g} to {bound:g} degrees"))
     if problems:
         raise UserError.collect(problems)
@@ -75,4 +77,4 @@ def to_latlon(xyz: Floats) -> Floats:
 
 def chord_to_arc(chord: Floats) -> Floats:
     """Turn straight distances between points of the unit sphere into great-circle distances, radians."""
-    return 2.0 * np.arcsin(np.minimum(0.5 * np.asarray(chord), 1.0))
+    return 2.0 * np.arcsin(np.minimum(0.5 * chord, 1.0))

@@ -1,0 +1,62 @@
+"""The same graph as anemoi-graphs 0.9 builds, up to the numbering of the hidden nodes."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial import cKDTree
+from torch_geometric.data import HeteroData
+
+from etesian.graph.build import build_graph
+from etesian.graph.nodes import to_xyz
+from etesian.schema.graph import GraphSettings
+
+peer_edges = pytest.importorskip("anemoi.graphs.edges", exc_type=ImportError)
+peer_attributes = pytest.importorskip("anemoi.graphs.edges.attributes", exc_type=ImportError)
+peer_nodes = pytest.importorskip("anemoi.graphs.nodes", exc_type=ImportError)
+vectors = pytest.importorskip("anemoi.graphs.nodes.builders.from_vectors", exc_type=ImportError)
+
+
+def scattered(number=3000):
+    rng = np.random.default_rng(0)
+    return np.rad2deg(np.arcsin(rng.uniform(-1, 1, number))), rng.uniform(0, 360, number)
+
+
+def peer_graph(latitudes, longitudes, settings):
+    graph = vectors.LatLonNodes(latitudes=latitudes, longitudes=longitudes, name="data").update_graph(HeteroData(), {})
+    graph = peer_nodes.TriNodes(resolution=settings.nodes.hidden.resolution, name="hidden").update_graph(graph, {})
+    edges = settings.edges
+    for builder in (
+        peer_edges.CutOffEdges("data", "hidden", edges.data2hidden.cutoff_factor, max_num_neighbours=10**5),
+        peer_edges.MultiScaleEdges("hidden", "hidden", edges.hidden2hidden.x_hops),
+        peer_edges.KNNEdges("hidden", "data", edges.hidden2data.num_nearest_neighbours),
+    ):
+        graph = builder.register_edges(graph)
+        store, ends = graph[builder.name], (graph[builder.name[0]], graph[builder.name[2]])
+        for name, kind in (("edge_length", "EdgeLength"), ("edge_dirs", "EdgeDirection")):
+            store[name] = getattr(peer_attributes, kind)(norm="unit-std")(x=ends, edge_index=store.edge_index)
+    return graph
+
+
+@pytest.mark.parametrize("x_hops", [1, 2])
+def test_edges_and_attributes_equal_the_peers(x_hops):
+    settings = GraphSettings.model_validate(
+        {
+            "nodes": {"hidden": {"resolution": 3}},
+            "edges": {"data2hidden": {"cutoff_factor": 0.8}, "hidden2hidden": {"x_hops": x_hops}},
+        }
+    )
+    ours, theirs = build_graph(*scattered(), settings), peer_graph(*scattered(), settings)
+    ours_xyz, theirs_xyz = (to_xyz(graph["hidden"].x.double().numpy()) for graph in (ours, theirs))
+    distance, number = cKDTree(ours_xyz).query(theirs_xyz)
+    assert distance.max() < 1e-6
+    numbering = {"data": np.arange(3000), "hidden": number}
+    for source, relation, target in ours.edge_types:
+        one, other = ours[source, relation, target], theirs[source, relation, target]
+        index = other.edge_index.numpy().astype(np.int64)
+        index = np.stack([numbering[source][index[0]], numbering[target][index[1]]])
+        order = np.lexsort((index[0], index[1]))
+        np.testing.assert_array_equal(index[:, order], one.edge_index.numpy())
+        torch.testing.assert_close(one.edge_length, other.edge_length[order].float(), rtol=0, atol=1e-4)
+        # At the south pole the peer's float32 rounding picks the opposite axis; in float64 it picks ours.
+        away = ours[target].x[one.edge_index[1], 0] > -1.57
+        torch.testing.assert_close(one.edge_dirs[away], other.edge_dirs[order][away].float(), rtol=0, atol=2e-3)
