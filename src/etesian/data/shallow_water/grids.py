@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from etesian.data.shallow_water.harmonics import EARTH_RADIUS, Complex, Real, SphericalTransform, legendre
+from etesian.data.shallow_water.options import GRIDS
 from etesian.data.shallow_water.solver import GRAVITY, ShallowWater, State
 from etesian.errors import UserError
-
-GRIDS = ("gaussian", "regular", "regular-poles", "octahedral")
 
 
 @dataclass(frozen=True)

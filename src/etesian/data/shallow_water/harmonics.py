@@ -19,11 +19,11 @@ from etesian.errors import UserError
 EARTH_RADIUS = 6.37122e6
 """Radius of the sphere in m (Williamson et al. 1992, J. Comput. Phys. 102, 211-224)."""
 
-Real = NDArray[np.float64]
+Real = NDArray[np.floating]
 Complex = NDArray[np.complex128]
 
 
-def epsilon(m: Real, n: Real) -> Real:
+def epsilon(m: Real | np.floating, n: Real) -> Real:
     """Return ``sqrt((n^2 - m^2) / (4 n^2 - 1))``, zero where n <= m: the factor of all recurrences in n."""
     return np.sqrt(np.maximum(n**2 - m**2, 0.0) / (4.0 * n**2 - 1.0))
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from anemoi.utils.dates import frequency_to_timedelta
 
 from etesian.data.shallow_water.grids import Evaluator, Grid, make_grid
 from etesian.data.shallow_water.harmonics import Real, SphericalTransform
 from etesian.data.shallow_water.initial import MEAN_DEPTH, Climate, Stirring, mountains, random_pattern
+from etesian.data.shallow_water.options import Simulation
 from etesian.data.shallow_water.solver import GRAVITY, Forcing, Hyperdiffusion, ShallowWater, State
 from etesian.data.store import check_target, write_store
-from etesian.errors import Problem, UserError
 
 HOUR = 3600.0
 DAY = 86400.0
@@ -29,88 +27,6 @@ FIELDS = {"u": "m s-1", "v": "m s-1", "height": "m", "vorticity": "s-1"}
 """What is forecast, with units: wind, height of the free surface, relative vorticity."""
 PLACE = ("orography", "cos_latitude", "sin_latitude", "cos_longitude", "sin_longitude")
 SEASON = ("cos_julian_day", "sin_julian_day")
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What is simulated and where it is written out.
-
-    Attributes
-    ----------
-    truncation : int
-        Largest total wavenumber of the solver.
-    grid : str
-        One of :data:`etesian.data.shallow_water.grids.GRIDS`.
-    degrees : float or None
-        Spacing of a regular grid, which is 5 when None.
-    start : str
-        First date, such as ``2000-01-01`` or ``2000-01-01T06``.
-    days : float
-        Length, spin-up not included.
-    frequency : str
-        Spacing of the dates, whole hours: ``6h``.
-    seed : int
-        Of the mountains, the first state and the stirring.
-    spinup_days : float
-        Simulated before `start` and not written.
-    """
-
-    truncation: int = 42
-    grid: str = "gaussian"
-    degrees: float | None = None
-    start: str = "2000-01-01"
-    days: float = 60.0
-    frequency: str = "6h"
-    seed: int = 0
-    spinup_days: float = 20.0
-
-    def step_hours(self) -> int:
-        """Return the spacing of the dates in hours.
-
-        Raises
-        ------
-        UserError
-            It is not a whole number of hours.
-        """
-        try:
-            hours = frequency_to_timedelta(self.frequency).total_seconds() / HOUR
-        except ValueError:
-            hours = 0.0
-        if hours < 1.0 or hours != int(hours):
-            raise UserError(f"--frequency {self.frequency} is not a whole number of hours", where="--frequency",
-                            allowed="1h, 3h, 6h, 12h, 1d, ...")  # fmt: skip
-        return int(hours)
-
-    def dates(self) -> np.ndarray:
-        """Return the dates (T,), datetime64[s].
-
-        Raises
-        ------
-        UserError
-            For everything in the settings that makes no sense.
-        """
-        problems = []
-        if self.truncation < 10:
-            problems.append(Problem(f"--truncation {self.truncation} is too coarse for the flow's jets", "--truncation",
-                                    "10 or more; 21, 42, 63, 85, 106 are usual"))  # fmt: skip
-        if self.seed < 0:
-            problems.append(Problem(f"--seed {self.seed} is negative", "--seed", "0, 1, 2, ..."))
-        if not self.spinup_days >= 0.0:
-            problems.append(Problem(f"--spinup-days {self.spinup_days:g} is negative", "--spinup-days", "0 or more"))
-        try:
-            start = np.datetime64(self.start, "s")
-        except ValueError:
-            start = np.datetime64("NaT", "s")
-        if np.isnat(start):
-            problems.append(Problem(f"--start {self.start} is not a date", "--start", "2000-01-01 or 2000-01-01T06"))
-        hours = self.step_hours()
-        number = math.floor(self.days * 24.0 / hours + 1e-9) if self.days > 0.0 else 0
-        if number < 2:
-            problems.append(Problem(f"--days {self.days:g} holds fewer than two dates {self.frequency} apart", "--days",
-                                    f"{2 * hours / 24:g} or more"))  # fmt: skip
-        if problems:
-            raise UserError.collect(problems)
-        return start + np.arange(number) * np.timedelta64(hours * 3600, "s")
 
 
 def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
@@ -136,9 +52,7 @@ def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
     held = np.timedelta64(math.gcd(hours, 3) * 3600, "s")
     date = dates[0] - math.ceil(simulation.spinup_days * DAY / held.astype(float)) * held
     vorticity = climate.at(date).vorticity + 1e-5 * random_pattern(transform, first)
-    state = State(
-        vorticity, np.zeros_like(vorticity), model.balanced_geopotential(vorticity, GRAVITY * MEAN_DEPTH)
-    )
+    state = State(vorticity, np.zeros_like(vorticity), model.balanced_geopotential(vorticity, GRAVITY * MEAN_DEPTH))
     for wanted in dates:
         while date < wanted:
             model.forcing = Forcing(climate.at(date), RELAXATION_TIME, stirring.pattern)

@@ -144,8 +144,8 @@ class ShallowWater:
         self.ground = np.zeros((transform.size,) * 2, complex) if ground is None else ground
         self.hyperdiffusion = hyperdiffusion
         self.forcing: Forcing | None = None
-        self._damping = np.zeros((transform.size, 1)) if hyperdiffusion is None else hyperdiffusion.rate(
-            transform.truncation
+        self._damping = (
+            np.zeros((transform.size, 1)) if hyperdiffusion is None else hyperdiffusion.rate(transform.truncation)
         )  # N 1
         self._half_over_cosine2 = 0.5 / transform.cosine**2  # J
 
@@ -239,9 +239,7 @@ class ShallowWater:
         absolute = transform.synthesis(vorticity[..., None]) + self.coriolis[..., None]
         curl, _ = transform.curl_and_divergence((absolute * wind)[:, :, None, :])
         energy = self._energy(wind)
-        geopotential: NDArray[np.complex128] = (
-            transform.inverse_laplacian[:, 0] * curl[..., 0] - energy - self.ground
-        )
+        geopotential: NDArray[np.complex128] = transform.inverse_laplacian[:, 0] * curl[..., 0] - energy - self.ground
         geopotential[0, 0] = mean
         return geopotential
 
