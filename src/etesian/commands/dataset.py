@@ -19,7 +19,7 @@ EPILOG = """examples:
   anemoi-training dataset make shallow-water flow.zarr
   anemoi-training dataset describe flow.zarr
 """
-NARROWEST = 96
+NARROWEST = 100
 """Columns that the table of variables needs; a narrower terminal wraps its lines."""
 _MAKE_EPILOG = """examples:
   anemoi-training dataset make shallow-water flow.zarr
@@ -159,9 +159,8 @@ def describe_store(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     variables = []
     for index, name in enumerate(names):
         known = metadata.get(name, {})
-        role = "computed forcing" if known.get("computed_forcing") else ""
-        if known.get("constant_in_time"):
-            role = f"{role}, constant" if role else "constant"
+        marks = {"computed": "computed_forcing", "constant": "constant_in_time"}
+        role = " ".join(word for word, mark in marks.items() if known.get(mark))
         entry = {"name": name, "units": known.get("units", ""), "role": role, "tendency": tendencies[index]}
         variables.append(entry | {key: values[index] for key, values in statistics.items()})
     return facts, variables
@@ -184,7 +183,7 @@ def _variables_table(variables: list[dict[str, Any]]) -> Table:
     for column in ("variable", "units", "role"):
         table.add_column(column, no_wrap=True)
     numbers = {"mean": "mean", "stdev": "st. dev.", "minimum": "minimum", "maximum": "maximum",
-               "tendency": "st. dev. of a step"}  # fmt: skip
+               "tendency": "step st. dev."}  # fmt: skip
     for title in numbers.values():
         table.add_column(title, justify="right", no_wrap=True)
     for entry in variables:
