@@ -138,11 +138,10 @@ def _metadata() -> dict[str, dict[str, Any]]:
         name: {"mars": {"param": name, "levtype": "sfc"}, "units": unit} for name, unit in FIELDS.items()
     }
     for name in (*PLACE, *SEASON):
-        metadata[name] = {
-            "mars": {"param": name, "levtype": "sfc"},
-            "units": "1",
-            "computed_forcing": True,
-            "constant_in_time": name in PLACE,
-        }
-    metadata["orography"].update({"units": "m", "computed_forcing": False})
+        metadata[name] = {"units": "1", "computed_forcing": True, "constant_in_time": name in PLACE}
+    metadata["orography"] = {
+        "mars": {"param": "orography", "levtype": "sfc"},
+        "units": "m",
+        "constant_in_time": True,
+    }
     return metadata

@@ -59,7 +59,6 @@ def test_the_error_falls_with_the_fourth_power_of_the_step(transform):
 def test_a_steady_jet_is_steadier_the_finer_the_truncation():
     def drift(truncation: int) -> float:
         transform = SphericalTransform(truncation)
-        model, _ = solid_rotation(transform)
         # a steady zonal flow whose depth is not a polynomial: only its projection is steady
         latitude = np.radians(transform.latitudes)
         speed = 40.0 * np.exp(np.cos(latitude) ** 2 - 1.0) * np.cos(latitude)
