@@ -10,6 +10,10 @@ is the global mean.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
@@ -118,21 +122,24 @@ class SphericalTransform:
         self.inverse_laplacian = inverse
         functions, derivatives = legendre(truncation, self.sine, self.cosine)  # M J N each
         self._m = 1j * np.arange(self.size)[:, None, None]  # M 1 1, the zonal derivative
-        self._synthesis = functions
-        self._analysis = np.ascontiguousarray((functions * (0.5 * self.weights)[:, None]).transpose(0, 2, 1))  # M N J
-        # Vectors: [P | H], so that one product does both terms of a component.
-        self._vector_synthesis = np.concatenate([functions, derivatives], axis=2) / EARTH_RADIUS  # M J 2N
-        scaled = (0.5 * self.weights / self.cosine**2 / EARTH_RADIUS)[:, None]
-        both = np.concatenate([functions * scaled, derivatives * scaled], axis=1)  # M 2J N
-        self._vector_analysis = np.ascontiguousarray(both.transpose(0, 2, 1))  # M N 2J
+        self._bands = _bands(self.size)
+        self._synthesis = [np.ascontiguousarray(functions[band, :, band.start :]) for band in self._bands]  # M J N
+        turned = (functions * (0.5 * self.weights)[:, None]).transpose(0, 2, 1)  # M N J
+        self._analysis = [np.ascontiguousarray(turned[band, band.start :]) for band in self._bands]
+        # Vectors: P and H side by side, so that one product does both terms of a component.
+        both = np.stack([functions, derivatives], axis=2) / EARTH_RADIUS  # M J 2 N
+        scaled = both * (0.5 * self.weights / self.cosine**2)[:, None, None]
+        self._vector_synthesis = [_flat(both[band, ..., band.start :], 2) for band in self._bands]  # M J 2N
+        turned = scaled.transpose(0, 3, 2, 1)  # M N 2 J
+        self._vector_analysis = [_flat(turned[band, band.start :], 2) for band in self._bands]  # M N 2J
 
     def synthesis(self, spectral: Complex) -> Real:
         """Evaluate coefficients (M, N, F) on the grid (I, J, F)."""
-        return self._to_grid(_product(self._synthesis, spectral))
+        return self._to_grid(self._from_spectral(self._synthesis, spectral[:, None]))
 
     def analysis(self, grid: Real) -> Complex:
         """Project a grid (I, J, F) onto coefficients (M, N, F)."""
-        return _product(self._analysis, self._to_waves(grid))
+        return self._to_spectral(self._analysis, self._to_waves(grid))
 
     def wind(self, vorticity: Complex, divergence: Complex) -> Real:
         """Wind times the cosine of the latitude.
@@ -150,7 +157,9 @@ class SphericalTransform:
         numpy.ndarray
             Shape (I, J, 2): U and V, m s-1.
         """
-        return self._to_grid(_product(self._vector_synthesis, self._wind_coefficients(vorticity, divergence)))
+        return self._to_grid(
+            self._from_spectral(self._vector_synthesis, self._wind_coefficients(vorticity, divergence))
+        )
 
     def curl_and_divergence(self, vectors: Real) -> tuple[Complex, Complex]:
         """Curl and divergence of vector fields that are given times the cosine of the latitude.
@@ -174,22 +183,48 @@ class SphericalTransform:
         m = self._m
         upper = np.concatenate([m * north, m * east], axis=2)  # multiplies P
         lower = np.concatenate([east, -north], axis=2)  # multiplies H
-        both = _product(self._vector_analysis, np.concatenate([upper, lower], axis=1))  # M N 2F
+        both = self._to_spectral(self._vector_analysis, np.concatenate([upper, lower], axis=1))  # M N 2F
         half = both.shape[2] // 2
         return both[..., :half], both[..., half:]
 
     def _wind_coefficients(self, vorticity: Complex, divergence: Complex) -> Complex:
         psi, chi = self.inverse_laplacian[:, 0] * vorticity, self.inverse_laplacian[:, 0] * divergence
         m = self._m[:, :, 0]
-        east = np.concatenate([m * chi, -psi], axis=1)
-        north = np.concatenate([m * psi, chi], axis=1)
-        return np.stack([east, north], axis=2)  # M 2N 2
+        coefficients = np.empty((self.size, 2, self.size, 2), complex)  # M, P or H, N, east or north
+        np.multiply(m, chi, out=coefficients[:, 0, :, 0])
+        np.multiply(m, psi, out=coefficients[:, 0, :, 1])
+        np.negative(psi, out=coefficients[:, 1, :, 0])
+        coefficients[:, 1, :, 1] = chi
+        return coefficients
+
+    def _from_spectral(self, matrices: Sequence[Real], columns: Complex) -> Complex:
+        """Multiply matrices (M, J, K N) with columns (M, K, N, F), band by band: (M, J, F)."""
+        parts = zip(self._bands, matrices, strict=True)
+        return np.concatenate([_product(table, _flat(columns[band, :, band.start :], 1)) for band, table in parts])
+
+    def _to_spectral(self, matrices: Sequence[Real], columns: Complex) -> Complex:
+        """Multiply matrices (M, N, K J) with columns (M, K J, F), band by band: (M, N, F)."""
+        result = np.zeros((self.size, self.size, columns.shape[2]), complex)
+        for band, table in zip(self._bands, matrices, strict=True):
+            result[band, band.start :] = _product(table, columns[band])
+        return result
 
     def _to_grid(self, waves: Complex) -> Real:
         return irfft(waves, n=self.nlon, axis=0, norm="forward")  # I J F
 
     def _to_waves(self, grid: Real) -> Complex:
         return rfft(grid, axis=0, norm="forward")[: self.size]  # M J F
+
+
+def _bands(size: int) -> list[slice]:
+    """Up to four ranges of m; each leaves out the n below its first m, where nothing is."""
+    bounds = np.unique(np.linspace(0, size, 5).round().astype(int))
+    return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]
+
+
+def _flat(array: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Merge `axis` with the next, contiguous in memory."""
+    return np.ascontiguousarray(array).reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])
 
 
 def _product(matrices: Real, columns: Complex) -> Complex:
