@@ -179,6 +179,9 @@ def write_store(
                 "variables": list(variables),
                 "variables_metadata": {name: dict(entry) for name, entry in variables_metadata.items()},
                 "frequency": step,
+                "constant_fields": sorted(
+                    v for v, known in variables_metadata.items() if known.get("constant_in_time")
+                ),
                 "missing_dates": [str(date) for date in missing],
                 "start_date": str(dates[0]),
                 "end_date": str(dates[-1]),

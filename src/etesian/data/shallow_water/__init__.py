@@ -1,0 +1,1 @@
+"""Rotating shallow water on the sphere, and stores made of it."""

@@ -1,0 +1,101 @@
+"""What to simulate and where to write it out: cheap to import, so that a command can list its options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etesian.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+GRIDS = ("gaussian", "regular", "regular-poles", "octahedral")
+"""Points of a store; see :func:`etesian.data.shallow_water.grids.make_grid`."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is simulated and where it is written out.
+
+    Attributes
+    ----------
+    truncation : int
+        Largest total wavenumber of the solver.
+    grid : str
+        One of :data:`GRIDS`.
+    degrees : float or None
+        Spacing of a regular grid, which is 5 when None.
+    start : str
+        First date, such as ``2000-01-01`` or ``2000-01-01T06``.
+    days : float
+        Length, spin-up not included.
+    frequency : str
+        Spacing of the dates, whole hours: ``6h``.
+    seed : int
+        Of the mountains, the first state and the stirring.
+    spinup_days : float
+        Simulated before `start` and not written.
+    """
+
+    truncation: int = 42
+    grid: str = "gaussian"
+    degrees: float | None = None
+    start: str = "2000-01-01"
+    days: float = 60.0
+    frequency: str = "6h"
+    seed: int = 0
+    spinup_days: float = 20.0
+
+    def step_hours(self) -> int:
+        """Return the spacing of the dates in hours.
+
+        Raises
+        ------
+        UserError
+            It is not a whole number of hours.
+        """
+        from anemoi.utils.dates import frequency_to_timedelta
+
+        try:
+            hours = frequency_to_timedelta(self.frequency).total_seconds() / 3600.0
+        except ValueError:
+            hours = 0.0
+        if hours < 1.0 or hours != int(hours):
+            raise UserError(f"--frequency {self.frequency} is not a whole number of hours", where="--frequency",
+                            allowed="1h, 3h, 6h, 12h, 1d, ...")  # fmt: skip
+        return int(hours)
+
+    def dates(self) -> np.ndarray:
+        """Return the dates (T,), datetime64[s].
+
+        Raises
+        ------
+        UserError
+            For everything in the settings that makes no sense.
+        """
+        import numpy as np
+
+        problems = []
+        if self.truncation < 10:
+            problems.append(Problem(f"--truncation {self.truncation} is too coarse for the flow's jets", "--truncation",
+                                    "10 or more; 21, 42, 63, 85, 106 are usual"))  # fmt: skip
+        if self.seed < 0:
+            problems.append(Problem(f"--seed {self.seed} is negative", "--seed", "0, 1, 2, ..."))
+        if not self.spinup_days >= 0.0:
+            problems.append(Problem(f"--spinup-days {self.spinup_days:g} is negative", "--spinup-days", "0 or more"))
+        try:
+            start = np.datetime64(self.start).astype("datetime64[s]")
+        except ValueError:
+            start = np.datetime64("NaT")
+        if np.isnat(start):
+            problems.append(Problem(f"--start {self.start} is not a date", "--start", "2000-01-01 or 2000-01-01T06"))
+        hours = self.step_hours()
+        number = math.floor(self.days * 24.0 / hours + 1e-9) if self.days > 0.0 else 0
+        if number < 2:
+            problems.append(Problem(f"--days {self.days:g} holds fewer than two dates {self.frequency} apart", "--days",
+                                    f"{2 * hours / 24:g} or more"))  # fmt: skip
+        if problems:
+            raise UserError.collect(problems)
+        return start + np.arange(number) * np.timedelta64(hours * 3600, "s")

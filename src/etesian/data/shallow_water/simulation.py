@@ -1,0 +1,147 @@
+"""The flow of the stores: from rest to a statistically steady, active circulation, for as long as asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etesian.data.shallow_water.grids import Evaluator, Grid, make_grid
+from etesian.data.shallow_water.harmonics import Real, SphericalTransform
+from etesian.data.shallow_water.initial import MEAN_DEPTH, Climate, Stirring, mountains, random_pattern
+from etesian.data.shallow_water.options import Simulation
+from etesian.data.shallow_water.solver import GRAVITY, Forcing, Hyperdiffusion, ShallowWater, State
+from etesian.data.store import check_target, write_store
+
+HOUR = 3600.0
+DAY = 86400.0
+RELAXATION_TIME = 6.0 * DAY
+STIRRING_STRENGTH = 3.0e-10
+STIRRING_MEMORY = 3.0 * DAY
+HYPERDIFFUSION = Hyperdiffusion(time=4.0 * HOUR, order=4)
+
+FIELDS = {"u": "m s-1", "v": "m s-1", "height": "m", "vorticity": "s-1"}
+"""What is forecast, with units: wind, height of the free surface, relative vorticity."""
+PLACE = ("orography", "cos_latitude", "sin_latitude", "cos_longitude", "sin_longitude")
+SEASON = ("cos_julian_day", "sin_julian_day")
+
+
+def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
+    """Yield the equations and the state at each date, in order.
+
+    Both hemispheres' jets (:class:`~etesian.data.shallow_water.initial.Climate`) are relaxed to within 6 days, eddies
+    are stirred (:class:`~etesian.data.shallow_water.initial.Stirring`), mountains stand in the way, and the smallest
+    scales are damped, so that the flow neither settles nor grows, whatever its length. Climate and stirring are held
+    for three hours, or for the largest part of that which divides the spacing of the dates.
+
+    Raises
+    ------
+    UserError
+        See :meth:`Simulation.dates`.
+    """
+    dates, hours = simulation.dates(), simulation.step_hours()
+    transform = SphericalTransform(simulation.truncation)
+    ground, first, stirred = (np.random.default_rng([simulation.seed, part]) for part in range(3))
+    model = ShallowWater(transform, ground=mountains(transform, ground), hyperdiffusion=HYPERDIFFUSION)
+    climate = Climate(model)
+    stirring = Stirring(transform, stirred, STIRRING_STRENGTH, STIRRING_MEMORY)
+
+    held = np.timedelta64(math.gcd(hours, 3) * 3600, "s")
+    date = dates[0] - math.ceil(simulation.spinup_days * DAY / held.astype(float)) * held
+    vorticity = climate.at(date).vorticity + 1e-5 * random_pattern(transform, first)
+    state = State(vorticity, np.zeros_like(vorticity), model.balanced_geopotential(vorticity, GRAVITY * MEAN_DEPTH))
+    for wanted in dates:
+        while date < wanted:
+            model.forcing = Forcing(climate.at(date), RELAXATION_TIME, stirring.pattern)
+            state = model.advance(state, held.astype(float))
+            stirring.advance(held.astype(float))
+            date += held
+        yield model, state
+
+
+def make_store(
+    path: Path,
+    simulation: Simulation,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Path:
+    """Simulate and write a store.
+
+    Parameters
+    ----------
+    path : Path
+        Ends in ``.zarr``.
+    simulation : Simulation
+        What to simulate.
+    overwrite : bool
+        Replace the store that is there.
+    progress : callable, optional
+        Called with the number of dates written so far.
+
+    Raises
+    ------
+    UserError
+        Nothing can be written there, or the settings make no sense.
+    """
+    check_target(path, overwrite=overwrite)
+    dates = simulation.dates()
+    transform = SphericalTransform(simulation.truncation)
+    grid = make_grid(simulation.grid, transform, simulation.degrees)
+    return write_store(
+        path,
+        _states(simulation, dates, grid),
+        dates,
+        grid.latitudes,
+        grid.longitudes,
+        [*FIELDS, *PLACE, *SEASON],
+        _metadata(),
+        simulation.frequency,
+        {
+            "resolution": grid.name,
+            "field_shape": grid.field_shape,
+            "description": "Forced shallow-water flow on the rotating sphere: jets, eddies, mountains.",
+            "shallow_water": {
+                "truncation": simulation.truncation,
+                "seed": simulation.seed,
+                "spinup_days": simulation.spinup_days,
+                "mean_depth": MEAN_DEPTH,
+            },
+        },
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def _states(simulation: Simulation, dates: np.ndarray, grid: Grid) -> Iterator[Real]:
+    """Everything that the store holds of each date: (V, G)."""
+    evaluator = Evaluator(grid, simulation.truncation)
+    latitudes, longitudes = np.radians(grid.latitudes), np.radians(grid.longitudes)
+    place: Real | None = None
+    for date, (model, state) in zip(dates, simulate(simulation), strict=True):
+        if place is None:
+            orography = evaluator.scalar(model.ground) / GRAVITY
+            trigonometry = [f(angle) for angle in (latitudes, longitudes) for f in (np.cos, np.sin)]
+            place = np.stack([orography, *trigonometry])
+        # days since the year began, over 365.25: as the forcings of the Anemoi tools
+        day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D").astype("timedelta64[s]")
+        angle = 2.0 * math.pi * day / 365.25
+        season = np.array([[math.cos(angle)], [math.sin(angle)]]) + np.zeros(len(latitudes))
+        yield np.concatenate([evaluator.fields(model, state), place, season])
+
+
+def _metadata() -> dict[str, dict[str, Any]]:
+    metadata: dict[str, dict[str, Any]] = {
+        name: {"mars": {"param": name, "levtype": "sfc"}, "units": unit} for name, unit in FIELDS.items()
+    }
+    for name in (*PLACE, *SEASON):
+        metadata[name] = {"units": "1", "computed_forcing": True, "constant_in_time": name in PLACE}
+    metadata["orography"] = {
+        "mars": {"param": "orography", "levtype": "sfc"},
+        "units": "m",
+        "constant_in_time": True,
+    }
+    return metadata
