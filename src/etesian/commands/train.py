@@ -80,7 +80,7 @@ def _agreed_run_id() -> str:
 
 def _prepare_relaunch(args: argparse.Namespace, overrides: list[str], run_id: str) -> None:
     """Set the command line with which Lightning starts the other processes of this job on this machine."""
-    options = ["--config-name", args.config_name] if args.config_name else []
+    options = ["--config-name", args.config_name]
     options += ["--config-dir", str(args.config_dir)] if args.config_dir else []
     kept = [override for override in overrides if not override.startswith("training.run_id=")]
     sys.argv = [sys.argv[0], "train", *options, *kept, f"training.run_id={run_id}"]

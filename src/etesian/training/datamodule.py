@@ -55,9 +55,8 @@ class ForecastDataModule(pl.LightningDataModule):
 
     def windows(self, split: str, rollout: int) -> WindowDataset:
         """Return the windows of a split for a rollout of that many steps."""
-        return WindowDataset(
-            getattr(self.splits, split), self.task.multistep_input, rollout, self.step, self.imputed
-        )
+        dataset = getattr(self.splits, split)
+        return WindowDataset(dataset, self.task.multistep_input, rollout, self.step, self.imputed, split=split)
 
     def loader(self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool) -> DataLoader:
         """Return the batches of one process.

@@ -13,7 +13,7 @@ from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.data.open import Splits, open_splits
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.timestep import stride
+from etesian.data.period import timestep_stride
 from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
@@ -62,15 +62,23 @@ class Experiment:
             "test": scores.lead_times if scores.enabled else 1,
         }
 
-    def window_counts(self) -> dict[str, int]:
-        """Return how many windows each split has for its longest rollout."""
+    def windows(self) -> dict[str, WindowDataset]:
+        """Return the windows of each split for its longest rollout."""
         imputer = self.config.data.processors.imputer
         imputed = frozenset(imputer.mean) | frozenset(imputer.constant)
         steps = self.config.task.multistep_input
         return {
-            name: len(WindowDataset(getattr(self.splits, name), steps, rollout, self.step, imputed))
+            name: WindowDataset(getattr(self.splits, name), steps, rollout, self.step, imputed, split=name)
             for name, rollout in self.rollouts().items()
         }
+
+    def window_counts(self) -> dict[str, int]:
+        """Return how many windows each split has."""
+        return {name: len(windows) for name, windows in self.windows().items()}
+
+    def skipped_windows(self) -> dict[str, int]:
+        """Return how many windows of each split are left out because a date is missing."""
+        return {name: windows.skipped for name, windows in self.windows().items()}
 
     def load_graph(self) -> HeteroData:
         """Return the graph, from the cache where one fits."""
@@ -105,7 +113,7 @@ def check_experiment(
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
-    step = stride(config.task.timestep, data.frequency)
+    step = timestep_stride(data.dates, config.task.timestep)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
     problems: list[Problem] = []
     for check in (_check_windows, _check_processors, _check_names):

@@ -12,14 +12,16 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from rich.console import Console
 from torch_geometric.data import HeteroData
 
 from etesian.checkpoint.atomic import write_json
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.errors import Problem, UserError
-from etesian.graph.store import load_or_build
 from etesian.inference.forecaster import Forecaster
+from etesian.kernels.record import table as kernels_table
+from etesian.kernels.record import to_json as kernels_json
 from etesian.model.build import ModelFields, build_model
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
@@ -68,7 +70,7 @@ class Trained:
     datamodule: ForecastDataModule
     trainer: pl.Trainer
     checkpoint: Path
-    steps: int
+    device: torch.device
 
 
 def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained:
@@ -115,16 +117,18 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         run_steps,
     )  # fmt: skip
     if start is not None:
-        start = _prepare_start(start, config, module, datamodule)
+        start = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
+        _introduce(experiment, run, forecaster)
         run.write_config(resolved(config))
-        write_json(run.path / "kernels.json", experiment.kernels.to_json())
+        write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
     trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
+    trainer.strategy.barrier("best checkpoint")
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
-    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.global_step)
+    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
 def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
@@ -135,7 +139,7 @@ def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version=""))
-    record = {"config": resolved(config), "kernels": experiment.kernels.to_json()}
+    record = {"config": resolved(config), "kernels": kernels_json(experiment.kernels.records)}
     callbacks: list[Callback] = [RunState(record), *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints)]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
@@ -177,17 +181,47 @@ def _starting_checkpoint(config: Config, run: RunFolder) -> Path | None:
 
 
 def _prepare_start(
-    start: Path, config: Config, module: ForecastModule, datamodule: ForecastDataModule
+    start: Path,
+    config: Config,
+    run: RunFolder,
+    module: ForecastModule,
+    datamodule: ForecastDataModule,
+    trainer: pl.Trainer,
 ) -> Path | None:
     """Check a checkpoint against the model and set where the data go on; return what Lightning restores."""
     checkpoint = load_checkpoint(start)
     check_weights(start, checkpoint["state_dict"], module)
-    weights_only = config.training.load_weights_only and start.parent.parent.name != config.training.run_id
-    if weights_only:
+    resumes = start.parent == run.checkpoints
+    if config.training.load_weights_only and not resumes:
         module.load_state_dict(checkpoint["state_dict"])
+        _say(trainer, f"Starting run {run.run_id} with the weights of {start}")
         return None
     datamodule.resume_at = position_in_data(checkpoint)
+    for logger in trainer.loggers:
+        if isinstance(logger, MetricsCSV):
+            logger.resume_from(checkpoint["global_step"])
+    verb = "Resuming" if resumes else f"Starting run {run.run_id} from {start}, continuing"
+    _say(trainer, f"{verb}{' run ' + run.run_id if resumes else ''} at step {checkpoint['global_step']}")
     return start
+
+
+def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster) -> None:
+    """Print what is about to run: the kernels, the size of the model, the samples."""
+    console = Console()
+    console.print(kernels_table(experiment.kernels.records))
+    parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
+    windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
+    skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
+    console.print(f"Run {run.run_id} in {run.path}", highlight=False)
+    console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
+    if skipped:
+        lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
+        console.print(f"left out for missing dates: {lost} windows", highlight=False)
+
+
+def _say(trainer: pl.Trainer, text: str) -> None:
+    if trainer.is_global_zero:
+        print(text, flush=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

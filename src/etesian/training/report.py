@@ -1,0 +1,168 @@
+"""What a run ends with: the table of scores over the test period, ``metrics.json`` and the pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from etesian.checkpoint.atomic import write_json
+from etesian.data.windows import WindowDataset
+from etesian.inference.references import PERSISTENCE, fit_references
+from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
+from etesian.inference.scores import MODEL, Scores, ScoreTable
+from etesian.plots.curves import plot_losses, plot_scores, read_history
+from etesian.plots.maps import MapFields, make_frame, plot_maps
+from etesian.training.experiment import Experiment
+from etesian.training.fit import Trained
+from etesian.training.run_folder import RunFolder
+
+
+def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTable | None:
+    """Score the test period, print and write the scores, draw the pictures, say where everything is.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        The experiment.
+    run : RunFolder
+        Where it is written.
+    trained : Trained
+        What :func:`etesian.training.fit.train` returns.
+
+    Returns
+    -------
+    ScoreTable or None
+        None where ``diagnostics.scores.enabled`` is false.
+    """
+    diagnostics, console = experiment.config.diagnostics, Console()
+    trained.forecaster.to(trained.device)
+    table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
+    if trained.trainer.is_global_zero:
+        if table is not None:
+            write_json(run.path / "metrics.json", scores_to_json(table))
+            console.print()
+            console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
+        if diagnostics.plot.enabled:
+            draw(experiment, run, trained, table)
+        console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
+    trained.trainer.strategy.barrier("report")
+    return table
+
+
+def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
+    """Score the model and its references over every window of the test split.
+
+    Each process scores its slice of the batches; the sums are added up, so every process returns the same table.
+    """
+    config, variables = experiment.config, experiment.variables
+    leads, first = config.diagnostics.scores.lead_times, config.task.multistep_input
+    units = units_of(experiment)
+    references = fit_references(
+        experiment.splits.training, config.diagnostics.scores, variables.output, step=experiment.step, units=units
+    )
+    trainer = trained.trainer
+    loader = trained.datamodule.loader("test", leads, trainer.global_rank, trainer.world_size, shuffle=False)
+    windows = loader.dataset
+    assert isinstance(windows, WindowDataset)
+    scores = Scores(
+        (MODEL, *references.names),
+        variables.output,
+        lead_labels(experiment.splits.test.dates, experiment.step, leads),
+        trained.graph["data"].area_weight.flatten(),
+        units,
+    )
+    for batch in loader:
+        x: Tensor = batch["x"]
+        dates = np.stack([windows.dates(int(index)) for index in batch["index"]])  # [B, T]
+        truth = x[:, first:][..., variables.data_output]  # [B, L, E, G, V_out]
+        initial = x[:, first - 1][..., variables.data_output].numpy()  # [B, E, G, V_out]
+        forecasts: dict[str, Any] = dict(references.forecasts(initial, dates[:, first - 1], dates[:, first:]))
+        forecasts[MODEL] = forecast(trained, x, leads)
+        scores.add(forecasts, truth, batch["weight"])
+    packed = trainer.strategy.reduce(scores.packed().to(trained.device), reduce_op="sum")
+    assert isinstance(packed, Tensor)
+    scores.load(packed.cpu())
+    return scores.table()
+
+
+def forecast(trained: Trained, x: Tensor, leads: int) -> Tensor:
+    """Roll the trained model out from windows x [B, T, E, G, V] on the CPU: [B, L, E, G, V_out] there."""
+    parameter = next(trained.forecaster.parameters())
+    with trained.trainer.precision_plugin.forward_context():
+        rolled = trained.forecaster.rollout(x.to(parameter.device, parameter.dtype), leads)
+    return rolled.float().cpu() if rolled.dtype != torch.float64 else rolled.cpu()
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """One window of the test split and its forecast: dates (L,), fields [L, G, V_out] of the first member."""
+
+    dates: np.ndarray
+    truth: np.ndarray
+    forecast: np.ndarray
+    initial: np.ndarray
+
+
+def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreTable | None) -> None:
+    """Draw the loss curves, the scores by lead time, and maps of one sample for each variable and lead time."""
+    plot, outputs = experiment.config.diagnostics.plot, experiment.variables.output
+    names = plot.parameters if plot.parameters is not None else list(outputs)
+    plot_losses(read_history(run.path / "metrics.csv"), run.plots / "loss.png")
+    if table is not None:
+        plot_scores(table, run.plots / "rmse.png", names)
+    sample, data = _sample(experiment, trained), experiment.splits.test
+    frame = make_frame(data.latitudes, data.longitudes)
+    weights = trained.graph["data"].area_weight.flatten().numpy()
+    labels = lead_labels(data.dates, experiment.step, len(sample.dates))
+    for name in names:
+        variable = outputs.index(name)
+        for lead, label in enumerate(labels):
+            fields = MapFields(
+                variable=name,
+                units=units_of(experiment).get(name, ""),
+                lead_time=label,
+                valid_date=sample.dates[lead],
+                latitudes=data.latitudes,
+                longitudes=data.longitudes,
+                weights=weights,
+                truth=sample.truth[lead, :, variable],
+                forecast=sample.forecast[lead, :, variable],
+                persistence=sample.initial[:, variable],
+            )
+            plot_maps(fields, run.plots / f"map_{name}_{label.replace(' ', '')}.png", frame)
+
+
+def units_of(experiment: Experiment) -> dict[str, str]:
+    """Return the units of the variables whose metadata tell."""
+    metadata = experiment.splits.training.variables_metadata
+    return {name: str(entry["units"]) for name, entry in metadata.items() if entry.get("units")}
+
+
+def _sample(experiment: Experiment, trained: Trained) -> _Sample:
+    config, variables = experiment.config, experiment.variables
+    scores, first = config.diagnostics.scores, config.task.multistep_input
+    leads = scores.lead_times if scores.enabled else 1
+    windows = trained.datamodule.windows("test", leads)
+    x = windows[config.diagnostics.plot.sample_idx]["x"][None]  # [1, T, E, G, V]
+    dates = windows.dates(config.diagnostics.plot.sample_idx)[first:]
+    if labels_are_months(experiment):
+        dates = dates.astype("datetime64[M]")
+    outputs = x[0, :, 0][..., variables.data_output].numpy()  # [T, G, V_out]
+    rolled = forecast(trained, x, leads)[0, :, 0].numpy()  # [L, G, V_out]
+    return _Sample(dates, outputs[first:], rolled, outputs[first - 1])
+
+
+def labels_are_months(experiment: Experiment) -> bool:
+    """Tell whether the dates stand for calendar months."""
+    return "month" in lead_labels(experiment.splits.test.dates, experiment.step, 1)[0]
+
+
+def _period(experiment: Experiment) -> str:
+    dates = experiment.splits.test.dates
+    unit = "M" if labels_are_months(experiment) else "D"
+    return f"{dates[0].astype(f'datetime64[{unit}]')} to {dates[-1].astype(f'datetime64[{unit}]')}"
