@@ -82,7 +82,8 @@ def main() -> None:
     file.unlink()
     result = {
         "what": "seconds to build the graph: N320 reduced Gaussian grid, hidden nodes of level 6, multi-scale edges",
-        "method": f"best of {args.repeats} repeats in one process, after one warm-up; other work may share the machine: see cpu_all and the load",
+        "method": f"best of {args.repeats} repeats in one process, after one warm-up; other work may share the "
+        "machine: see cpu_all and the load",
         "data_nodes": len(latitudes),
         "hidden_nodes": len(graph["hidden"].x),
         "edges": {f"{source}2{target}": graph[source, by, target].num_edges for source, by, target in graph.edge_types},
