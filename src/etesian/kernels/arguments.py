@@ -105,7 +105,7 @@ def _show(signature: inspect.Signature) -> str:
 def _check_binding(
     signature: inspect.Signature, path: str, slot: Slot, arguments: Mapping[str, Any], *, where: str, shown: str
 ) -> list[Problem]:
-    keywords = {name: None for name in slot.keywords} | dict(arguments)
+    keywords = dict.fromkeys(slot.keywords) | dict(arguments)
     try:
         signature.bind(*slot.positional, **keywords)
     except TypeError as cause:

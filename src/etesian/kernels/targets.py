@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import inspect
 import pkgutil
 import typing
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -74,10 +76,15 @@ def library_of(found: Any, path: str) -> tuple[str, str]:
     try:
         return top, importlib.metadata.version(top)
     except importlib.metadata.PackageNotFoundError:
-        distributions = importlib.metadata.packages_distributions().get(top)
+        distributions = _distributions().get(top)
     if distributions:
         return distributions[0], importlib.metadata.version(distributions[0])
     return inspect.getsourcefile(found) or top, "not installed as a distribution"
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:

@@ -1,0 +1,1 @@
+"""The model: encoder, processor, decoder, residual connection and bounds, as plain modules."""

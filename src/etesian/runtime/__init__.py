@@ -1,0 +1,1 @@
+"""How a built model is run: activation checkpointing, devices."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch_geometric.data import HeteroData
 
@@ -68,13 +67,3 @@ def make_model(
     torch.manual_seed(seed)
     kernels = resolve_kernels(settings, preset=None, overrides=[])
     return build_model(settings, make_graph() if graph is None else graph, make_fields(), kernels)
-
-
-@pytest.fixture
-def graph() -> HeteroData:
-    return make_graph()
-
-
-@pytest.fixture
-def fields() -> ModelFields:
-    return make_fields()
