@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etesian.errors import Problem, UserError, did_you_mean
+from etesian.errors import Problem, UserError, nearest
 
 if TYPE_CHECKING:
     from etesian.compose import Composed
@@ -111,9 +111,11 @@ def check_tree(composed: Composed) -> Config:
 
 def _or_add(key: str, beside: list[str]) -> str:
     """Return the likely mend of a key that a free mapping lacks: another name, or the ``+`` that adds it."""
-    depth = beside[0].count(".") + 1 if beside else 0
-    hint = did_you_mean(".".join(key.split(".")[:depth]), beside)
-    return f"{hint} To add it: +{key}=VALUE" if hint else f"to add it: +{key}=VALUE"
+    prefix = f"{beside[0].rpartition('.')[0]}." if beside else ""
+    part = key.removeprefix(prefix).partition(".")[0]
+    near = nearest(part, [name.removeprefix(prefix) for name in beside])
+    hint = f"did you mean {' or '.join(repr(prefix + name) for name in near)}? To add it" if near else "to add it"
+    return f"{hint}: +{key}=VALUE"
 
 
 def register_kinds() -> None:
