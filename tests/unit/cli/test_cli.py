@@ -130,7 +130,7 @@ class TestMistakes:
             (["model.layer_kernels.Linear._target_"], "it has no '='"),
             (
                 ["model.layer_kernels.LayerNrom._target_=a.b"],
-                "did you mean 'model.layer_kernels.LayerNorm' or",
+                "did you mean 'model.layer_kernels.LayerNorm'? To add it: +",
             ),
             (["dataloader.training.dataset_config.selct=[a]"], "to add it: +dataloader.training.dataset_config.selct="),
         ],
