@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.interpolation import missing_keys, resolve
+from etesian.places import defaults_circle, file_of, find_config, search_path
 
 DEFAULT_CONFIG = "train"
 _ABSENT = object()
@@ -51,8 +52,9 @@ class Composed:
         Name of the top-level config.
     origin : Path
         Its file.
-    absent : tuple of str
-        Overridden keys that no file sets and that were given without ``+``. The schema tells whether they exist.
+    absent : dict of str to list of str
+        Overridden keys that no file sets and that were given without ``+``, each with the full keys that might have
+        been meant. The schema tells whether they exist.
     """
 
     tree: dict[str, Any]
@@ -60,34 +62,7 @@ class Composed:
     overrides: list[str] = field(default_factory=list)
     config_name: str = DEFAULT_CONFIG
     origin: Path = Path()
-    absent: tuple[str, ...] = ()
-
-
-def package_config_dir() -> Path:
-    """Return the shipped config: ``etesian/config`` when installed, ``config`` in a checkout."""
-    package = Path(__file__).resolve().parent
-    installed = package / "config"
-    return installed if installed.is_dir() else package.parents[1] / "config"
-
-
-def search_path(config_dir: str | Path | None = None) -> list[Path]:
-    """Return the folders that are searched, the first winning.
-
-    Raises
-    ------
-    UserError
-        If `config_dir` is no folder.
-    """
-    places = [Path.cwd()]
-    if config_dir is not None:
-        folder = Path(config_dir).expanduser()
-        if not folder.is_dir():
-            reason = "is a file" if folder.exists() else "does not exist"
-            raise UserError(
-                f"--config-dir {config_dir} {reason}", where="--config-dir", allowed="a folder of YAML files"
-            )
-        places.append(folder.resolve())
-    return [*places, package_config_dir()]
+    absent: dict[str, list[str]] = field(default_factory=dict)
 
 
 def compose(
@@ -110,7 +85,7 @@ def compose(
         If anything in the files or overrides does not fit together.
     """
     places = search_path(config_dir)
-    name, origin = _find_config(config_name, places)
+    name, origin = find_config(config_name, places)
     loader = _loader(places)
     parsed = _parse(overrides, places)
     groups = _group_overrides(parsed, loader, places)
@@ -126,7 +101,7 @@ def compose(
     _refuse_hydra_choices(choices, origin)
     tree = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
-    return Composed(tree, chosen, list(overrides), name, origin, tuple(absent))
+    return Composed(tree, chosen, list(overrides), name, origin, absent)
 
 
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
@@ -151,24 +126,6 @@ def to_yaml(tree: dict[str, Any]) -> str:
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:
-    name = config_name.removesuffix(".yaml")
-    path = Path(name)
-    if len(path.parts) != 1:
-        raise UserError(
-            f"--config-name takes a name, not a path: {config_name}",
-            where="--config-name",
-            mend=f"--config-dir {path.parent} --config-name {path.name}",
-        )
-    for place in places:
-        if (place / f"{name}.yaml").is_file():
-            return name, place / f"{name}.yaml"
-    found = {place: sorted(f.stem for f in place.glob("*.yaml")) for place in dict.fromkeys(places)}
-    known = "; ".join(f"{', '.join(names) or 'none'} (in {place})" for place, names in found.items())
-    hint = did_you_mean(name, dict.fromkeys(name for names in found.values() for name in names))
-    raise UserError(f"there is no config named {config_name!r}", where="--config-name", allowed=known, mend=hint)
-
-
 def _loader(places: Iterable[Path]) -> ConfigLoaderImpl:
     hydra_version.setbase("1.3")
     Plugins.instance()
@@ -189,6 +146,8 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
             override = parser.parse_overrides([line])[0]
         except OverrideParseException as error:
             problems.append(_bad_override(line, error, places))
+            if _unclosed(line):
+                break  # the words that follow are the rest of it
             continue
         parsed.append(override)
         if override.is_hydra_override():
@@ -215,7 +174,13 @@ def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
         return Problem(f"{line!r} is no override: it has no '='", "command line", _FORMS, mend)
     text = " ".join(str(error).partition("\nSee https")[0].split())
     mend = f"quote the value: {line.partition('=')[0]}=\"'...'\""
+    if _unclosed(line):
+        mend = f"close it, and quote the whole override where it holds spaces: '{line.partition('=')[0]}=[...]'"
     return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, mend)
+
+
+def _unclosed(line: str) -> bool:
+    return line.count("[") > line.count("]") or line.count("{") > line.count("}")
 
 
 def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: list[Path]) -> list[Override]:
@@ -239,11 +204,11 @@ def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: l
     return chosen
 
 
-def _absent_keys(overrides: list[Override], base: DictConfig) -> list[str]:
-    """Return the plainly overridden keys that `base` lacks."""
+def _absent_keys(overrides: list[Override], base: DictConfig) -> dict[str, list[str]]:
+    """Return the plainly overridden keys that `base` lacks, each with the keys beside the part that is missing."""
     unset = missing_keys(base)
     added = [o.key_or_group for o in overrides if o.is_add() or o.is_force_add()]
-    absent = []
+    absent: dict[str, list[str]] = {}
     for override in overrides:
         key = override.key_or_group
         if not _is_plain(override) or key in unset or any(f"{key}.".startswith(f"{a}.") for a in added):
@@ -252,9 +217,18 @@ def _absent_keys(overrides: list[Override], base: DictConfig) -> list[str]:
             found = OmegaConf.select(base, key, default=_ABSENT)
         except OmegaConfBaseException:
             continue  # on the way lies an interpolation that fails; resolving reports it
-        if found is _ABSENT and key not in absent:
-            absent.append(key)
+        if found is _ABSENT:
+            absent[key] = _beside(key, base)
     return absent
+
+
+def _beside(key: str, base: DictConfig) -> list[str]:
+    node, known = base, ""
+    for part in key.split("."):
+        if not isinstance(node, DictConfig) or part not in node:
+            break
+        node, known = node[part], f"{known}{part}."
+    return [f"{known}{name}" for name in map(str, node)] if isinstance(node, DictConfig) else []
 
 
 def _is_plain(override: Override) -> bool:
@@ -273,7 +247,7 @@ def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImp
         if (package or "").split(".")[0] == "hydra" or (not package and "hydra" in loaded.config):
             raise UserError(
                 "this file sets keys under 'hydra', which nothing here reads",
-                where=str(_file_of(path, places)),
+                where=str(file_of(path, places)),
                 mend="delete them; system.output.root says where runs are written, --multirun runs a sweep",
             )
 
@@ -286,11 +260,6 @@ def _refuse_hydra_choices(choices: dict[Any, Any], origin: Path) -> None:
                 where=str(origin),
                 mend=f"delete the line 'override {group}: {option}'",
             )
-
-
-def _file_of(config_path: str, places: list[Path]) -> Path:
-    candidates = [place / f"{config_path}.yaml" for place in places]
-    return next((file for file in candidates if file.is_file()), candidates[-1])
 
 
 class _explained:
@@ -318,9 +287,9 @@ def _explain(error: Exception, places: list[Path], origin: Path, overrides: Sequ
             where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(origin)
             return UserError(f"YAML cannot be read: {cause.problem or cause.context}", where=where)
         if isinstance(cause, RecursionError):
-            circle = _defaults_circle(origin.stem, places)
+            circle = defaults_circle(origin.stem, places)
             what = f"the defaults lists include each other in a circle: {' -> '.join(circle)}"
-            return UserError(what, where=str(_file_of(circle[0], places) if circle else origin))
+            return UserError(what, where=str(file_of(circle[0], places) if circle else origin))
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             return _missing_config(cause, places, origin, overrides)
     text = "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
@@ -353,7 +322,7 @@ def _missing_config(
     group, _, option = path.rpartition("/")
     text = str(error)
     parent = text[4:].partition("'")[0] if text.startswith("In '") else origin.stem
-    naming = [origin, _file_of(parent, places)]
+    naming = [origin, file_of(parent, places)]
     where = str(next((file for file in naming if file.is_file() and option in file.read_text()), naming[-1]))
     if any(override.key_or_group == group and override.value() == option for override in overrides):
         where = "command line"
@@ -368,23 +337,3 @@ def _missing_config(
         allowed=", ".join(options),
         mend=did_you_mean(option, options),
     )
-
-
-def _defaults_circle(name: str, places: list[Path], above: tuple[str, ...] = ()) -> list[str]:
-    """Return the configs of a circle in the defaults lists, the first named again at the end; empty where none is."""
-    if name in above:
-        return [*above[above.index(name) :], name]
-    file = _file_of(name, places)
-    content = yaml.safe_load(file.read_text()) if file.is_file() else None
-    entries = content.get("defaults", []) if isinstance(content, dict) else []
-    group = name.rpartition("/")[0]
-    for entry in entries:
-        pairs = entry.items() if isinstance(entry, dict) else [("", entry)]
-        for key, option in pairs:
-            if option == "_self_" or option is None:
-                continue
-            child = f"{str(key).split()[-1]}/{option}" if key else str(option)
-            path = child[1:] if child.startswith("/") else "/".join(part for part in (group, child) if part)
-            if circle := _defaults_circle(path, places, (*above, name)):
-                return circle
-    return []

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etesian.errors import Problem, UserError
+from etesian.errors import Problem, UserError, nearest
 
 if TYPE_CHECKING:
     from etesian.compose import Composed
@@ -95,8 +95,8 @@ def check_tree(composed: Composed) -> Config:
 
     register_kinds()
     problems: list[Problem] = [
-        Problem(f"{key} is not in the config", key, mend=f"to add it: +{key}=VALUE")
-        for key in composed.absent
+        Problem(f"{key} is not in the config", key, mend=_or_add(key, beside))
+        for key, beside in composed.absent.items()
         if knows(key, composed.tree) is None
     ]
     try:
@@ -107,6 +107,15 @@ def check_tree(composed: Composed) -> Config:
     if problems:
         raise UserError.collect(problems)
     return config
+
+
+def _or_add(key: str, beside: list[str]) -> str:
+    """Return the likely mend of a key that a free mapping lacks: another name, or the ``+`` that adds it."""
+    prefix = f"{beside[0].rpartition('.')[0]}." if beside else ""
+    part = key.removeprefix(prefix).partition(".")[0]
+    near = nearest(part, [name.removeprefix(prefix) for name in beside])
+    hint = f"did you mean {' or '.join(repr(prefix + name) for name in near)}? To add it" if near else "to add it"
+    return f"{hint}: +{key}=VALUE"
 
 
 def register_kinds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,7 @@ def generate(folder: Path) -> int:
     UserError
         If the folder holds something already, or cannot be written.
     """
-    from etesian.compose import package_config_dir
+    from etesian.places import package_config_dir
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
@@ -90,8 +91,9 @@ def generate(folder: Path) -> int:
 def validate(args: argparse.Namespace) -> int:
     """Check a config as ``train`` does before it trains, and print what was found."""
     config, composed = common.load_config(args)
-    print(f"{composed.origin}: every key is right")
-    summarise(common.check_experiment(config, composed, common.cache_dir()))
+    experiment = common.check_experiment(config, composed, common.cache_dir())
+    summarise(experiment)
+    print(f"{composed.origin}: nothing is wrong")
     return 0
 
 
@@ -102,7 +104,8 @@ def summarise(experiment: Experiment) -> None:
 
     from etesian.kernels.record import table
 
-    console, config, variables = Console(), experiment.config, experiment.variables
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    config, variables = experiment.config, experiment.variables
     splits = Table("split", "first date", "last date", "dates", "windows", title="splits")
     for name, windows in experiment.window_counts().items():
         dates = getattr(experiment.splits, name).dates

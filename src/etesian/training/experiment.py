@@ -147,21 +147,7 @@ def _check_device(config: Config) -> None:
 
 def _check_windows(experiment: Experiment) -> None:
     """Check that each split has a window, training a whole batch, and the test split the sample that is drawn."""
-    config, counts, problems = experiment.config, experiment.window_counts(), []
-    for name, count in counts.items():
-        if count == 0:
-            steps = config.task.multistep_input + experiment.rollouts()[name]
-            problems.append(
-                Problem(
-                    f"the {name} period has {len(getattr(experiment.splits, name).dates)} dates and no window of"
-                    f" {steps} states, {experiment.step} date(s) apart, without a missing date",
-                    where=f"dataloader.{name}",
-                    allowed=f"at least {(steps - 1) * experiment.step + 1} dates in a row",
-                    mend="a longer period, a smaller task.multistep_input or a shorter rollout",
-                )
-            )
-    if problems:
-        raise UserError.collect(problems)
+    config, counts = experiment.config, experiment.window_counts()
     processes = config.system.hardware.num_gpus_per_node * config.system.hardware.num_nodes
     GlobalBatchSampler(
         counts["training"], config.dataloader.batch_size.training, 0, processes, 0, shuffle=False, pad=False

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 
-from etesian.compose import compose, package_config_dir, search_path, split_jobs, to_yaml
+from etesian.compose import compose, split_jobs, to_yaml
 from etesian.errors import Problem, UserError
+from etesian.places import package_config_dir, search_path
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +157,8 @@ class TestGroups:
 class TestOverrides:
     def test_keys_no_file_has_are_handed_to_the_schema(self) -> None:
         composed = compose(overrides=["training.max_epoch=3", "training.max_epochs=4", "+new.key=1"])
-        assert composed.absent == ("training.max_epoch",)
+        assert list(composed.absent) == ["training.max_epoch"]
+        assert "training.max_epochs" in composed.absent["training.max_epoch"]
         assert composed.tree["training"]["max_epoch"] == 3
         assert composed.tree["new"] == {"key": 1}
 
@@ -191,9 +193,13 @@ class TestOverrides:
         assert "'training.max_epochs=[1' cannot be read" in found.what
         assert "no viable alternative" in found.what
 
+    def test_an_override_that_the_shell_split(self) -> None:
+        found = problem("model.bounding=[{kind:", "relu}]")
+        assert "quote the whole override" in str(found.mend)
+
     def test_all_bad_overrides_at_once(self) -> None:
         with pytest.raises(UserError) as caught:
-            compose(overrides=["a=[1", "b", "hydra.run.dir=x"])
+            compose(overrides=["a=1]", "b", "hydra.run.dir=x"])
         assert len(caught.value.problems) == 3
 
     def test_a_list_over_a_mapping(self) -> None:
