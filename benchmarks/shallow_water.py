@@ -3,8 +3,8 @@
 Run: ``python benchmarks/shallow_water.py [--output benchmarks/results/shallow_water.json] [--picture day10.png]``
 
 Measures Williamson's test case 2 over five days (the largest error of the depth, relative), the order of the time
-stepping on Galewsky's perturbed jet, the drift of the mass and the activity of the stores' forced flow over a
-year, and the time that stores take.
+stepping on Galewsky's perturbed jet, the drift of the mass and the activity of the stores' forced flow over up
+to a year, and the time that stores take.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def depth_error(transform: SphericalTransform, state: State, exact: State) -> fl
 
 def steady_rotation() -> list[dict[str, Any]]:
     rows = []
-    for truncation in (21, 42, 63):
+    for truncation in (21, 42):
         transform = SphericalTransform(truncation)
         for degrees in (0.0, 45.0, 90.0):
             model, start = solid_rotation(transform, np.radians(degrees))
@@ -61,10 +61,10 @@ def time_order() -> list[dict[str, Any]]:
     return rows
 
 
-def year_of_flow(truncation: int) -> dict[str, Any]:
+def long_flow(truncation: int, days: float) -> dict[str, Any]:
     began = time.monotonic()
     mass, vorticity = [], []
-    for _, state in simulate(Simulation(truncation=truncation, days=365.0)):
+    for _, state in simulate(Simulation(truncation=truncation, days=days)):
         mass.append(state.mean_geopotential)
         vorticity.append(state.vorticity)
     fields = np.stack(vorticity)  # T M N
@@ -77,7 +77,7 @@ def year_of_flow(truncation: int) -> dict[str, Any]:
     quarters = [size(quarter) for quarter in np.array_split(eddies, 4)]
     return {
         "truncation": truncation,
-        "dates": len(mass),
+        "days": days,
         "seconds": round(time.monotonic() - began, 1),
         "mass_drift": float(np.abs(np.array(mass) / mass[0] - 1.0).max()),
         "eddy_vorticity_by_quarter": quarters,
@@ -127,7 +127,7 @@ def main() -> None:
         },
         "williamson_2_after_5_days": steady_rotation(),
         "galewsky_jet_time_order": time_order(),
-        "forced_flow_one_year": [year_of_flow(truncation) for truncation in (21, 42)],
+        "forced_flow": [long_flow(21, 365.0), long_flow(42, 60.0)],
         "stores": store_time(),
     }  # fmt: skip
     args.output.parent.mkdir(parents=True, exist_ok=True)

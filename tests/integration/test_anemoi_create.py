@@ -24,7 +24,7 @@ licence: CC0-1.0
 attribution: made for a test
 dates:
   start: 2000-01-01T00:00:00
-  end: 2000-01-10T18:00:00
+  end: 2000-01-20T18:00:00
   frequency: 6h
 build:
   group_by: monthly
@@ -41,8 +41,8 @@ FORCINGS = ["cos_latitude", "sin_latitude", "cos_longitude", "sin_longitude", "c
 
 
 def write_netcdf(path: Path) -> xr.Dataset:
-    """Two variables, 40 dates, 9 x 18 points, north to south."""
-    dates = np.arange("2000-01-01", "2000-01-11", 6, dtype="datetime64[h]").astype("datetime64[ns]")
+    """Two variables, 80 dates, 9 x 18 points, north to south."""
+    dates = np.arange("2000-01-01", "2000-01-21", 6, dtype="datetime64[h]").astype("datetime64[ns]")
     latitudes, longitudes = np.arange(80.0, -81.0, -20.0), np.arange(0.0, 360.0, 20.0)
     generator = np.random.default_rng(0)
     names = {"t2m": "K", "u10": "m s-1"}
@@ -83,9 +83,9 @@ def test_the_store_holds_the_file_and_the_forcings(created):
     path, source = created
     dataset = open_dataset(str(path))
     assert sorted(dataset.variables) == sorted(["t2m", "u10", *FORCINGS])
-    assert dataset.shape == (40, 8, 1, 9 * 18)
+    assert dataset.shape == (80, 8, 1, 9 * 18)
     position = dataset.variables.index("t2m")
-    np.testing.assert_allclose(dataset[:, position][:, 0], source["t2m"].values.reshape(40, -1), rtol=1e-6)
+    np.testing.assert_allclose(dataset[:, position][:, 0], source["t2m"].values.reshape(80, -1), rtol=1e-6)
 
 
 def test_the_forcings_can_be_told_from_its_metadata(created):
@@ -97,12 +97,12 @@ def test_the_forcings_can_be_told_from_its_metadata(created):
 
 def test_it_can_be_described(created):
     facts, variables = describe_store(str(created[0]))
-    assert facts["dates"] == "40, 2000-01-01 00:00 to 2000-01-10 18:00"
+    assert facts["dates"] == "80, 2000-01-01 00:00 to 2000-01-20 18:00"
     assert {entry["name"]: entry["units"] for entry in variables}["t2m"] == "K"
 
 
 def test_splits_by_fractions_do_not_overlap(created):
     periods = [{"end": "80%"}, {"start": "81%", "end": "90%"}, {"start": "91%"}]
     splits = [open_dataset(str(created[0]), **period).dates for period in periods]
-    assert [len(dates) for dates in splits] == [32, 4, 4]
+    assert [len(dates) for dates in splits] == [64, 8, 8]
     assert splits[0][-1] < splits[1][0] < splits[1][-1] < splits[2][0]

@@ -125,7 +125,7 @@ class Climate:
         speed = np.zeros(transform.nlat)
         for hemisphere in (1.0, -1.0):
             winter = hemisphere * math.cos(phase)
-            jet = Jet(latitude=hemisphere * (42.0 - 4.0 * winter), speed=58.0 + 12.0 * winter, width=8.0)
+            jet = Jet(latitude=hemisphere * (42.0 - 4.0 * winter), speed=74.0 + 14.0 * winter, width=8.0)
             speed += jet.profile(transform.latitudes)
         vorticity = zonal_vorticity(transform, speed)
         depth = self._model.balanced_geopotential(vorticity, GRAVITY * MEAN_DEPTH)

@@ -18,10 +18,11 @@ from etesian.data.store import check_target, write_store
 
 HOUR = 3600.0
 DAY = 86400.0
-RELAXATION_TIME = 6.0 * DAY
-STIRRING_STRENGTH = 3.0e-10
+ZONAL_TIME = 3.0 * DAY
+EDDY_TIME = 20.0 * DAY
+STIRRING_STRENGTH = 4.0e-11
 STIRRING_MEMORY = 3.0 * DAY
-HYPERDIFFUSION = Hyperdiffusion(time=4.0 * HOUR, order=4)
+HYPERDIFFUSION = Hyperdiffusion(time=12.0 * HOUR, order=4)
 
 FIELDS = {"u": "m s-1", "v": "m s-1", "height": "m", "vorticity": "s-1"}
 """What is forecast, with units: wind, height of the free surface, relative vorticity."""
@@ -32,10 +33,11 @@ SEASON = ("cos_julian_day", "sin_julian_day")
 def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
     """Yield the equations and the state at each date, in order.
 
-    Both hemispheres' jets (:class:`~etesian.data.shallow_water.initial.Climate`) are relaxed to within 6 days, eddies
-    are stirred (:class:`~etesian.data.shallow_water.initial.Stirring`), mountains stand in the way, and the smallest
-    scales are damped, so that the flow neither settles nor grows, whatever its length. Climate and stirring are held
-    for three hours, or for the largest part of that which divides the spacing of the dates.
+    The zonal mean is relaxed to a jet in each hemisphere (:class:`~etesian.data.shallow_water.initial.Climate`) within
+    3 days and the eddies are damped within 20, so that the jets keep breaking up into waves and vortices; weak
+    stirring (:class:`~etesian.data.shallow_water.initial.Stirring`) and mountains keep them from repeating
+    themselves, and the smallest scales are damped. The flow neither settles nor grows, whatever its length. Climate
+    and stirring are held for three hours, or for the largest part of that which divides the spacing of the dates.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
     state = State(vorticity, np.zeros_like(vorticity), model.balanced_geopotential(vorticity, GRAVITY * MEAN_DEPTH))
     for wanted in dates:
         while date < wanted:
-            model.forcing = Forcing(climate.at(date), RELAXATION_TIME, stirring.pattern)
+            model.forcing = Forcing(climate.at(date), ZONAL_TIME, EDDY_TIME, stirring.pattern)
             state = model.advance(state, held.astype(float))
             stirring.advance(held.astype(float))
             date += held

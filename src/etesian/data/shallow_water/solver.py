@@ -72,19 +72,21 @@ class Forcing:
     ----------
     equilibrium : State
         What is relaxed to.
-    time : float
-        Time scale of the relaxation, s.
+    zonal_time, eddy_time : float
+        Time scales of the relaxation of the zonal mean (m = 0) and of the rest, s.
     stirring : numpy.ndarray
         Shape (M, N): added to the tendency of vorticity, s-2.
     """
 
     equilibrium: State
-    time: float
+    zonal_time: float
+    eddy_time: float
     stirring: Complex
 
     def tendency(self, stacked: Complex) -> Complex:
         """Time derivative (M, N, 3) that it adds to a stacked state."""
-        pull = (self.equilibrium.stacked() - stacked) / self.time
+        pull = (self.equilibrium.stacked() - stacked) / self.eddy_time
+        pull[0] *= self.eddy_time / self.zonal_time
         pull[..., 0] += self.stirring
         pull[0, 0] = 0.0
         return pull

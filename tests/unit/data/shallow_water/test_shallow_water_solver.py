@@ -82,7 +82,9 @@ def test_the_tendency_of_the_mass_is_zero_exactly(transform):
 def test_mass_is_conserved_to_ten_digits_over_ten_days(transform, forced):
     model, start = stormy(transform, hyperdiffusion=Hyperdiffusion(0.25 * DAY, order=2))
     if forced:
-        model.forcing = Forcing(start, 5.0 * DAY, 1e-10 * random_pattern(transform, np.random.default_rng(1)))
+        model.forcing = Forcing(
+            start, 5.0 * DAY, 20.0 * DAY, 1e-10 * random_pattern(transform, np.random.default_rng(1))
+        )
     end = model.advance(start, 10.0 * DAY)
     assert abs(end.mean_geopotential / start.mean_geopotential - 1.0) < 1e-10
     depth = transform.synthesis(end.geopotential[..., None])[..., 0]  # I J

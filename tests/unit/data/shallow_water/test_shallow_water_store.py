@@ -10,7 +10,7 @@ from etesian.data.shallow_water.options import Simulation
 from etesian.data.shallow_water.simulation import make_store, simulate
 from etesian.errors import UserError
 
-SMALL = Simulation(truncation=15, days=12.0, spinup_days=4.0)
+SMALL = Simulation(truncation=21, days=8.0, spinup_days=4.0)
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def values(dataset, name: str) -> np.ndarray:
 
 
 def test_the_store_is_what_was_asked_for(dataset):
-    assert dataset.shape == (48, 11, 1, 24 * 48)
+    assert dataset.shape == (32, 11, 1, 32 * 64)
     assert str(dataset.frequency) == "6:00:00"
     assert dataset.dates[0] == np.datetime64("2000-01-01T00")
-    assert dataset.resolution == "n12"
-    assert dataset.field_shape == (24, 48)
+    assert dataset.resolution == "n16"
+    assert dataset.field_shape == (32, 64)
     assert dataset.variables_metadata["height"]["units"] == "m"
     kinds = dataset.typed_variables
     assert [name for name in dataset.variables if kinds[name].is_computed_forcing] == dataset.variables[5:]
@@ -51,9 +51,9 @@ def test_the_mass_is_conserved_in_the_forced_flow():
 
 
 def test_the_mass_in_the_store_is_that_of_its_heights(dataset):
-    transform = SphericalTransform(15)
+    transform = SphericalTransform(21)
     depth = values(dataset, "height") - values(dataset, "orography")
-    means = (depth.reshape(-1, 24, 48).mean(axis=2) * transform.weights).sum(axis=1) / 2.0
+    means = (depth.reshape(-1, 32, 64).mean(axis=2) * transform.weights).sum(axis=1) / 2.0
     np.testing.assert_allclose(means, 4500.0, rtol=1e-6)  # float32
 
 
@@ -61,14 +61,14 @@ def test_the_flow_moves_in_six_hours_and_stays_active(dataset):
     vorticity = values(dataset, "vorticity")
     eddies = vorticity - vorticity.mean(axis=0)
     steps = np.diff(vorticity, axis=0)
-    for half in (slice(0, 24), slice(24, 48)):
+    for half in (slice(0, 16), slice(16, 31)):
         assert 5e-6 < eddies[half].std() < 5e-5
         assert 0.1 < steps[half].std() / eddies.std() < 0.8
 
 
 def test_the_weather_is_sheared_by_jets_in_both_hemispheres(dataset):
-    zonal = values(dataset, "u").mean(axis=0).reshape(24, 48).mean(axis=1)
-    latitudes = dataset.latitudes.reshape(24, 48)[:, 0]
+    zonal = values(dataset, "u").mean(axis=0).reshape(32, 64).mean(axis=1)
+    latitudes = dataset.latitudes.reshape(32, 64)[:, 0]
     for hemisphere in (latitudes > 0, latitudes < 0):
         fastest = np.abs(latitudes[hemisphere][zonal[hemisphere].argmax()])
         assert zonal[hemisphere].max() > 15.0
@@ -97,7 +97,7 @@ def test_another_grid_is_the_same_flow_at_other_points(tmp_path):
     for grid in ("gaussian", "octahedral"):
         path = make_store(tmp_path / f"{grid}.zarr", replace(short, grid=grid))
         stores[grid] = open_dataset(str(path))
-    points = make_grid("octahedral", SphericalTransform(15), None).latitudes.size
+    points = make_grid("octahedral", SphericalTransform(21), None).latitudes.size
     assert stores["octahedral"].shape[-1] == points
     # the first point of a row lies at longitude 0 in both
     first = {name: np.flatnonzero(store.longitudes == 0.0) for name, store in stores.items()}
