@@ -17,6 +17,8 @@ from etesian.graph.edges import Edges
 _KEPT_SIZES = 4
 """Sizes of batch whose repeated edges are kept: training, validation, an incomplete last one, inference."""
 
+_EDGE_TENSORS = ("src", "dst", "dst_ptr", "src_perm", "src_ptr")
+
 
 class TrainableFeatures(nn.Module):
     """Learnt features a node or edge, 0 at first.
@@ -87,7 +89,7 @@ class EdgeFeatures(TrainableFeatures):
         store = graph[(src, "to", dst)]
         super().__init__(store.edge_index.shape[1], trainable_size)
         edges = Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        for name in ("src", "dst", "dst_ptr", "src_perm", "src_ptr"):
+        for name in _EDGE_TENSORS:
             self.register_buffer(name, getattr(edges, name), persistent=False)
         edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
         self.register_buffer("edge_attr", edge_attr, persistent=False)
@@ -104,8 +106,8 @@ class EdgeFeatures(TrainableFeatures):
         if copies not in self._repeated:
             while len(self._repeated) >= _KEPT_SIZES:
                 self._repeated.pop(next(iter(self._repeated)))
-            tensors = (getattr(self, name) for name in ("src", "dst", "dst_ptr", "src_perm", "src_ptr"))
-            self._repeated[copies] = Edges(*tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+            tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
+            self._repeated[copies] = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
         return self._repeated[copies]
 
     def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
