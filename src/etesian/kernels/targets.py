@@ -106,7 +106,7 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
 def _step_into(found: Any, parts: list[str], position: int, slot: str, where: str) -> Any:
     """Return the attribute or submodule ``parts[position]`` of what the parts before it lead to."""
     path, name, last = ".".join(parts), parts[position], position == len(parts) - 1
-    if last and hasattr(found, name):
+    if last and _has(found, name, parts, position, slot, where):
         return getattr(found, name)
     if isinstance(found, ModuleType):
         module = ".".join(parts[: position + 1])
@@ -117,7 +117,7 @@ def _step_into(found: Any, parts: list[str], position: int, slot: str, where: st
                 raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
         except Exception as cause:
             raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
-    if hasattr(found, name):
+    if _has(found, name, parts, position, slot, where):
         return getattr(found, name)
     parent = ".".join(parts[:position])
     what = (
@@ -125,6 +125,15 @@ def _step_into(found: Any, parts: list[str], position: int, slot: str, where: st
         f"{parent!r} has no {name!r}"
     )
     raise TargetError(Problem(what, where, mend=did_you_mean(name, _names_in(found))))
+
+
+def _has(found: Any, name: str, parts: list[str], position: int, slot: str, where: str) -> bool:
+    """Tell whether `found` has the attribute; a module that imports it only now may fail in doing so."""
+    try:
+        return hasattr(found, name)
+    except Exception as cause:
+        module = ".".join(parts[: position + 1])
+        raise TargetError(_import_failure(module, ".".join(parts), slot, where, cause)) from cause
 
 
 def _names_in(found: Any) -> list[str]:

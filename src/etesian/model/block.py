@@ -36,7 +36,7 @@ class GraphTransformerBlock(nn.Module):
     Notes
     -----
     The graph attention computes the edge projection itself, from the weights of the layer `edge`, which is never
-    called: see DESIGN of the slot in :mod:`etesian.kernels.slots`.
+    called: see :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
 
     References
     ----------

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from small_model import make_settings
 
 from etesian.errors import Problem, UserError
 from etesian.kernels.resolve import EDGE_PROJECTION_NOTE, ComponentKernels, resolve_kernels
 from etesian.kernels.slots import SLOTS
+
+CONFIG = Path(__file__).parents[3] / "config"
 
 
 def resolve(
@@ -45,6 +49,18 @@ def test_left_out_slots_get_their_defaults() -> None:
     assert type(built) is torch.nn.LayerNorm
     assert built.eps == 1e-5
     assert kernels.model.QueryNorm(8).bias is None
+
+
+def test_the_preset_torch_says_what_the_defaults_are() -> None:
+    mapping = yaml.safe_load((CONFIG / "model" / "layer_kernels" / "torch.yaml").read_text())
+    written = {r.slot: replace(r, origin="default") for r in resolve(mapping, preset="torch").records}
+    assert written == {r.slot: r for r in resolve().records}
+
+
+def test_a_kernel_of_a_file_of_the_user_is_recorded_with_that_file() -> None:
+    (record,) = [r for r in resolve(norm(_target_="marker_kernels.make_norm")).records if r.slot == "LayerNorm"]
+    assert record.library.endswith("marker_kernels.py")
+    assert record.family == "custom:marker_kernels.make_norm"
 
 
 def test_arguments_reach_the_kernel_and_partial_is_accepted() -> None:
@@ -139,6 +155,15 @@ def test_a_library_that_lacks_a_dependency_is_not_called_missing(
     assert found.mend == "install 'no_such_dependency'"
     found = problem(norm(_target_="halflib.broken.Norm"))
     assert "OSError: libfast.so.1 is missing" in found.what
+    assert found.mend == "mend the installation of 'halflib'"
+
+
+def test_an_attribute_that_a_library_fails_to_import_keeps_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lazylib.py").write_text("def __getattr__(name):\n    raise ImportError('needs the GPU build')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "ImportError: needs the GPU build" in problem(norm(_target_="lazylib.Norm")).what
 
 
 @pytest.mark.parametrize(
