@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 ARGS ?=
+BENCHMARKS ?= $(wildcard benchmarks/*.py)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: help venv train test test-slow lint format docs bench wheel clean
@@ -39,10 +40,10 @@ format: venv
 
 docs: venv
 	$(BIN)/anemoi-training config reference > docs/reference/config.md
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: venv
-	$(BIN)/python -m benchmarks $(ARGS)
+	for script in $(BENCHMARKS); do $(BIN)/python $$script $(ARGS) || exit 1; done
 
 wheel: venv
 	$(BIN)/python -m build --wheel --no-isolation

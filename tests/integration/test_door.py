@@ -50,7 +50,7 @@ def test_what_is_right_is_summarised(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["data.processors.normalizer.std=[t2m]"], "data.processors.normalizer.std", "'t2m'"),
         (["+data.processors.imputer.mean=[t2m]"], "data.processors.imputer.mean", "'t2m'"),
         (["model.bounding=[{kind:relu,variables:[q]}]"], "model.bounding", "'q'"),
-        (["task.timestep=6h"], "task.timestep", "31d"),
+        (["task.timestep=6h"], "task.timestep", "calendar month"),
         (["task.multistep_input=2000"], "dataloader.training", "no window"),
         (["dataloader.batch_size.training=5000"], "dataloader.batch_size", "694 samples"),
         (["diagnostics.scores.lead_times=500"], "dataloader.test", "no window"),
