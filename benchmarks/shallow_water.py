@@ -4,7 +4,7 @@ Run: ``python benchmarks/shallow_water.py [--output benchmarks/results/shallow_w
 
 Measures Williamson's test case 2 over five days (the largest error of the depth, relative), the order of the time
 stepping on Galewsky's perturbed jet, the drift of the mass and the activity of the stores' forced flow over up
-to a year, and the time that stores take.
+to a year, and the processor time that stores take.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def time_order() -> list[dict[str, Any]]:
 
 
 def long_flow(truncation: int, days: float) -> dict[str, Any]:
-    began = time.monotonic()
+    began = time.process_time()
     mass, vorticity = [], []
     for _, state in simulate(Simulation(truncation=truncation, days=days)):
         mass.append(state.mean_geopotential)
@@ -78,7 +78,7 @@ def long_flow(truncation: int, days: float) -> dict[str, Any]:
     return {
         "truncation": truncation,
         "days": days,
-        "seconds": round(time.monotonic() - began, 1),
+        "cpu_seconds": round(time.process_time() - began, 1),
         "mass_drift": float(np.abs(np.array(mass) / mass[0] - 1.0).max()),
         "eddy_vorticity_by_quarter": quarters,
         "six_hour_change_over_eddies": size(np.diff(fields, axis=0)) / size(eddies),
@@ -89,11 +89,11 @@ def store_time() -> list[dict[str, Any]]:
     rows = []
     for truncation, grid in ((21, "gaussian"), (42, "gaussian"), (42, "octahedral")):
         with tempfile.TemporaryDirectory() as folder:
-            began = time.monotonic()
+            began = time.process_time()
             path = make_store(Path(folder) / "flow.zarr", Simulation(truncation=truncation, grid=grid, days=30.0))
-            seconds = round(time.monotonic() - began, 1)
+            seconds = round(time.process_time() - began, 1)
             shape = list(open_dataset(str(path)).shape)
-        rows.append({"truncation": truncation, "grid": grid, "days": 30, "shape": shape, "seconds": seconds})
+        rows.append({"truncation": truncation, "grid": grid, "days": 30, "shape": shape, "cpu_seconds": seconds})
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 from etesian.errors import Problem, UserError, did_you_mean
 
@@ -59,6 +59,8 @@ def _problem(key: str, node: Node, parent: Any, name: Any, keys: list[str]) -> P
         parent[name]
     except RecursionError:
         return Problem(f"{key}: {node._value()} refers to itself in a circle", key)
+    except InterpolationToMissingValueError:
+        return None  # the key it refers to is reported as missing
     except OmegaConfBaseException as error:
         text = str(error).partition("\n")[0]
         wanted = text.split("'")[1] if text.startswith("Interpolation key '") else ""

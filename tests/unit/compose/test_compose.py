@@ -52,7 +52,16 @@ class TestDefault:
         names = [file.stem for file in package_config_dir().glob("*.yaml")]
         assert {"train", "debug"} <= set(names)
         for name in names:
-            assert set(compose(name).tree) >= {"data", "model", "training"}
+            tree = compose(name, overrides=["system.input.dataset=flow.zarr"]).tree
+            assert set(tree) >= {"data", "model", "training"}
+
+    @pytest.mark.parametrize("name", ["shallow_water", "own_data"])
+    def test_a_config_for_a_dataset_of_ones_own_asks_for_it_once(self, name: str) -> None:
+        with pytest.raises(UserError) as error:
+            compose(name)
+        (problem,) = error.value.problems
+        assert problem.where == "system.input.dataset"
+        assert problem.mend == "system.input.dataset=VALUE"
 
     def test_leaves_no_global_state_and_repeats(self) -> None:
         first = compose(overrides=["training.seed=5"])
