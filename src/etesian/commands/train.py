@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
 def _train_one(args: argparse.Namespace, overrides: list[str]) -> None:
     config, composed = common.load_config(args, overrides)
     experiment = common.check_experiment(config, composed, common.cache_dir())
+    from etesian.training.fit import train
     from etesian.training.report import finish
     from etesian.training.run_folder import RunFolder
-    from etesian.training.fit import train
 
     run_id = config.training.run_id or _agreed_run_id()
     folder = RunFolder(Path(config.system.output.root), run_id)

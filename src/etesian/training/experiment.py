@@ -12,8 +12,8 @@ from torch_geometric.data import HeteroData
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.data.open import Splits, open_splits
-from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.period import timestep_stride
+from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean

@@ -148,7 +148,7 @@ def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
         devices=hardware.num_gpus_per_node,
         num_nodes=hardware.num_nodes,
         strategy="ddp" if processes > 1 else "auto",
-        precision=training.precision,  # type: ignore[arg-type]
+        precision=training.precision,
         max_epochs=training.max_epochs if training.max_epochs is not None else -1,
         max_steps=training.max_steps if training.max_steps is not None else -1,
         accumulate_grad_batches=training.accum_grad_batches,

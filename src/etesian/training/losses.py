@@ -89,7 +89,7 @@ class HuberSettings(LossSettings):
 
 
 class HuberLoss(WeightedLoss):
-    """Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): e^2/2 up to delta, delta (\\|e\\| - delta/2) beyond."""
+    """Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): e^2/2 for abs(e) <= d, else d (abs(e) - d/2)."""
 
     def __init__(self, weights: Tensor, delta: float) -> None:
         super().__init__(weights)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from etesian.inference.forecaster import Forecaster
@@ -85,7 +86,7 @@ class ForecastModule(pl.LightningModule):
         loss = self.rollout_loss(batch["x"], steps).mean()
         size = batch["x"].shape[0]
         self.log("train_loss", loss, on_step=True, on_epoch=False, prog_bar=True, sync_dist=True, batch_size=size)
-        self.log("lr", self.optimizers().param_groups[0]["lr"], on_step=True, on_epoch=False, batch_size=size)
+        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False, batch_size=size)
         if self.task.rollout.epoch_increment:
             self.log("rollout", float(steps), on_step=True, on_epoch=False, batch_size=size)
         return loss
@@ -109,7 +110,7 @@ class ForecastModule(pl.LightningModule):
         self.log("val_loss", total[0] / total[1], prog_bar=True)
         self._validation_sum = None
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Make the optimiser and the schedule, which advances every optimiser step."""
         optimizer = build_optimizer(self.optimization, self.parameters())
         factor = learning_rate_factor(self.optimization.lr_scheduler, self.optimization.lr, self.run_steps)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from etesian.checkpoint.atomic import write_json
 from etesian.data.windows import WindowDataset
-from etesian.inference.references import PERSISTENCE, fit_references
+from etesian.inference.references import fit_references
 from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
 from etesian.inference.scores import MODEL, Scores, ScoreTable
 from etesian.plots.curves import plot_losses, plot_scores, read_history
