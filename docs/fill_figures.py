@@ -1,0 +1,146 @@
+"""Fill the measured figures into README.md and the pages of docs/, from benchmarks/results.
+
+Run: python docs/fill_figures.py
+
+What stands between ``<!-- figures: NAME -->`` and ``<!-- end of figures -->`` is replaced by what is made of
+``benchmarks/results/NAME.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = REPOSITORY / "benchmarks" / "results"
+BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Return the files that may hold figures."""
+    return [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+
+
+def fill(text: str) -> str:
+    """Return a page with its figures renewed."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{figures(found[2])}\n\n{found[3]}", text)
+
+
+def figures(name: str) -> str:
+    """Return what stands for one file of results."""
+    file = RESULTS / f"{name}.json"
+    if not file.is_file():
+        return f"Not measured yet: `python benchmarks/{name}.py` measures it."
+    return RENDERERS[name](json.loads(file.read_text()))
+
+
+def ncep_monthly(results: dict[str, Any]) -> str:
+    """Scores by config and lead time, then a line a config with its times."""
+    sources = {"model": "model", "persistence": "persistence", "damped_persistence": "damped persistence",
+               "climatology": "climatology"}  # fmt: skip
+    rows, notes = [], []
+    for config, entry in results["configs"].items():
+        for name, variable in entry["variables"].items():
+            unit = f", {variable['units']}" if variable["units"] else ""
+            for label, lead in variable["lead_times"].items():
+                values = [_number(lead["rmse"].get(source)) for source in sources]
+                ratio = f"{lead['ratio_to_persistence']:.3f}"
+                rows.append([f"`{config}`", f"`{name}`{unit}", label, *values, ratio])
+        notes.append(
+            f"- `{config}`: {_seconds(entry['wall_seconds'])} for the whole command, first optimiser step after "
+            f"{_seconds(entry['seconds_to_first_step'])}, {entry['steps']:,} steps; {_count(entry['threads'], 'thread')}"
+            f" of {entry['cpu']}, torch {entry['versions']['torch']}, {entry['date'][:10]}."
+        )
+    heads = ["config", "variable", "lead time", *sources.values(), "model / persistence"]
+    return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
+
+
+def graph_build(results: dict[str, Any]) -> str:
+    """Seconds of the parts of a large graph."""
+    rows = [[part, str(times["best"])] for part, times in results["seconds"].items()]
+    edges = ", ".join(f"{count:,} {name}" for name, count in results["edges"].items())
+    note = (
+        f"{results['data_nodes']:,} data nodes, {results['hidden_nodes']:,} hidden nodes; edges: {edges}. "
+        f"{_count(results['threads'], 'thread')} of {results['cpu']}, beside other work, {results['date']}."
+    )
+    return f"{_table(['work', 'best of 3, s'], rows)}\n\n{note}"
+
+
+def graph_attention_cpu(results: dict[str, Any]) -> str:
+    """Times and memory of the attention backends on a CPU."""
+    rows = []
+    for case in results["cases"]:
+        errors = case["relative_error"]
+        worst = max(value for name, value in errors.items() if name != "output")
+        rows.append([
+            f"`{case['backend']}`", f"{case['heads']} x {case['head_channels']}", f"{case['forward_ms']:.0f}",
+            f"{case['backward_ms']:.0f}", f"{case['saved_megabytes']:.1f}", f"{errors['output']:.1e}", f"{worst:.1e}",
+        ])  # fmt: skip
+    first = results["cases"][0]
+    heads = ["backend", "heads x channels", "forward, ms", "backward, ms", "kept for the backward pass, MB",
+             "relative error of the output", "largest of the gradients"]  # fmt: skip
+    note = (
+        f"{first['nodes']:,} nodes, {first['edges']:,} edges, {results['edge_features']} edge features, "
+        f"{results['dtype']}, {_count(results['threads'], 'thread')}, {results['statistic']} of {results['repeats']} "
+        f"repeats beside other work, torch {results['torch']}, {results['date']}."
+    )
+    return f"{_table(heads, rows)}\n\n{note}"
+
+
+def shallow_water(results: dict[str, Any]) -> str:
+    """Processor time of stores."""
+    rows = [
+        [str(entry["truncation"]), f"`{entry['grid']}`", f"{entry['shape'][3]:,}", str(entry["days"]),
+         str(entry["cpu_seconds"])]
+        for entry in results["stores"]
+    ]  # fmt: skip
+    worst = max(entry["depth_error"] for entry in results["williamson_2_after_5_days"])
+    order = results["galewsky_jet_time_order"][-1]["order"]
+    note = (
+        f"The solver keeps Williamson's steady flow (test case 2) to a relative error of {worst:.0e} over five days; "
+        f"its time stepping has order {order:.1f} on Galewsky's jet."
+    )
+    return f"{_table(['truncation', 'grid', 'points', 'days', 'processor time, s'], rows)}\n\n{note}"
+
+
+RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "ncep_monthly": ncep_monthly,
+    "graph_build": graph_build,
+    "graph_attention_cpu": graph_attention_cpu,
+    "shallow_water": shallow_water,
+}
+"""What makes Markdown of each file of results."""
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(heads)
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 300 else f"{seconds / 60:.0f} min"
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+def main() -> None:
+    for page in pages():
+        text = page.read_text()
+        renewed = fill(text)
+        if renewed != text:
+            page.write_text(renewed)
+            print(f"filled {page.relative_to(REPOSITORY)}")
+
+
+if __name__ == "__main__":
+    main()
