@@ -127,7 +127,7 @@ def main() -> None:
     args = parser.parse_args()
 
     results: dict[str, Any] = json.loads(args.output.read_text()) if args.output.is_file() else {"configs": {}}
-    results = {"what": "RMSE over the test period and time of training commands", "method": METHOD, **results}
+    results |= {"what": "RMSE over the test period and time of training commands", "method": METHOD}
     for config in args.configs:
         with workplace(args.runs, config) as folder:
             times = train(config, args.override, folder, args.threads)
