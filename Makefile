@@ -40,6 +40,7 @@ format: venv
 
 docs: venv
 	$(BIN)/anemoi-training config reference > docs/reference/config.md
+	$(BIN)/python docs/fill_figures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: venv

@@ -60,13 +60,13 @@ def ncep_monthly(results: dict[str, Any]) -> str:
 
 def graph_build(results: dict[str, Any]) -> str:
     """Seconds of the parts of a large graph."""
-    rows = [[part, str(times["best"])] for part, times in results["seconds"].items()]
+    rows = [[part, str(times["best"]), str(min(times["cpu_all"]))] for part, times in results["seconds"].items()]
     edges = ", ".join(f"{count:,} {name}" for name, count in results["edges"].items())
     note = (
-        f"{results['data_nodes']:,} data nodes, {results['hidden_nodes']:,} hidden nodes; edges: {edges}. "
+        f"Best of {len(results['seconds']['save']['all'])}. {results['data_nodes']:,} data nodes, {results['hidden_nodes']:,} hidden nodes; edges: {edges}. "
         f"{_count(results['threads'], 'thread')} of {results['cpu']}, beside other work, {results['date']}."
     )
-    return f"{_table(['work', 'best of 3, s'], rows)}\n\n{note}"
+    return f"{_table(['work', 'wall time, s', 'processor time, s'], rows)}\n\n{note}"
 
 
 def graph_attention_cpu(results: dict[str, Any]) -> str:

@@ -1,0 +1,127 @@
+"""Every command, YAML block and printed error of README and docs/ is right."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from doc_pages import blocks, commands, fragments, named_yaml, sessions
+
+from etesian import cli
+from etesian.commands import common
+from etesian.commands.config import generate
+from etesian.errors import UserError
+from etesian.kernels.resolve import resolve_kernels
+from etesian.schema import registry
+from etesian.training import losses
+
+RUN = {"version", "config show", "config generate", "config reference"}
+"""Commands that are cheap enough to be run."""
+
+
+def parsed(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """Parse a command line as the program does, without running the command."""
+    seen: list[argparse.Namespace] = []
+    for _, path, _ in cli.COMMANDS:
+        monkeypatch.setattr(importlib.import_module(path), "run", lambda args: seen.append(args) or 0)
+    cli._run(arguments)
+    monkeypatch.undo()
+    return seen[0]
+
+
+def check_config(args: argparse.Namespace) -> None:
+    """Compose and check the config of each job, and resolve its kernels."""
+    for overrides in common.job_overrides(args):
+        config, composed = common.load_config(args, overrides)
+        preset = composed.choices.get("model/layer_kernels")
+        try:
+            resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
+        except UserError as error:
+            if not all("the library is missing" in problem.what for problem in error.problems):
+                raise
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("place", "arguments"), commands(), ids=[place for place, _ in commands()])
+def test_a_documented_command_is_right(
+    place: str, arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["anemoi-training", *arguments])
+    for name, text in named_yaml(place.partition(":")[0]).items():
+        (folder / name).write_text(text)
+    with monkeypatch.context() as patches:
+        args = parsed(arguments, patches)
+    monkeypatch.chdir(folder)
+    if (named := getattr(args, "config_dir", None)) is not None:
+        generate(folder / named)
+    name = " ".join([args.command, *([args.action] if hasattr(args, "action") else [])])
+    if name in RUN:
+        assert cli.main(arguments) == 0
+    is_file = name == "graph describe" and any(word.endswith(".pt") and "=" not in word for word in args.overrides)
+    if hasattr(args, "config_name") and not is_file and not getattr(args, "cfg", None):
+        args.cfg = None
+        check_config(args)
+    elif getattr(args, "cfg", None):
+        assert cli.main(arguments) == 0
+
+
+@pytest.mark.parametrize("block", fragments(), ids=lambda block: block.name)
+def test_a_part_of_a_config_is_right(block, folder: Path) -> None:
+    """The part is put over the default config."""
+    (folder / "part.yaml").write_text(f"defaults: [train, _self_]\n{block.text}")
+    args = argparse.Namespace(config_name="part", config_dir=None, overrides=[], cfg=None)
+    check_config(args)
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "text"),
+    [
+        (page, name, text)
+        for page in sorted({b.page for b in blocks("yaml")})
+        for name, text in named_yaml(page).items()
+    ],
+    ids=lambda value: value if str(value).endswith((".md", ".yaml")) else "",
+)
+def test_a_shown_file_is_right(page: str, name: str, text: str, folder: Path) -> None:
+    content = yaml.safe_load(text)
+    if "defaults" not in content:  # a recipe of anemoi-datasets
+        assert {"dates", "input"} <= set(content)
+        return
+    (folder / name).write_text(text)
+    check_config(argparse.Namespace(config_name=Path(name).stem, config_dir=None, overrides=[], cfg=None))
+
+
+@pytest.mark.parametrize(("place", "arguments", "output"), sessions(), ids=[place for place, _, _ in sessions()])
+def test_a_shown_error_is_what_is_printed(
+    place: str, arguments: list[str], output: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert capsys.readouterr().err == output, f"{place}: {shlex.join(arguments)}"
+
+
+def test_the_loss_of_the_guide_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._KINDS, "loss", registry.kinds("loss"))
+    (block,) = blocks("python")
+    names = dict(vars(losses))
+    exec(block.text, names)
+    assert registry.kinds("loss")["log_cosh"] is names["LogCoshSettings"]
+    loss = names["LogCoshLoss"](torch.ones(3, 1))(torch.zeros(2, 1, 3, 1), torch.ones(2, 1, 3, 1))
+    torch.testing.assert_close(loss, torch.full((2,), math.log(math.cosh(1.0))))
+
+
+def test_there_is_something_to_test() -> None:
+    assert len(commands()) > 30
+    assert len(fragments()) > 8
+    assert len(sessions()) > 2
