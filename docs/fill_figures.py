@@ -49,10 +49,10 @@ def ncep_monthly(results: dict[str, Any]) -> str:
                 values = [_number(lead["rmse"].get(source)) for source in sources]
                 ratio = f"{lead['ratio_to_persistence']:.3f}"
                 rows.append([f"`{config}`", f"`{name}`{unit}", label, *values, ratio])
+        first, threads = _seconds(entry["seconds_to_first_step"]), _count(entry["threads"], "thread")
         notes.append(
             f"- `{config}`: {_seconds(entry['wall_seconds'])} for the whole command, first optimiser step after "
-            f"{_seconds(entry['seconds_to_first_step'])}, {entry['steps']:,} steps; {_count(entry['threads'], 'thread')}"
-            f" of {entry['cpu']}, torch {entry['versions']['torch']}, {entry['date'][:10]}."
+            f"{first}, {entry['steps']:,} steps; {threads} of {entry['cpu']}, torch {entry['versions']['torch']}, {entry['date'][:10]}."
         )
     heads = ["config", "variable", "lead time", *sources.values(), "model / persistence"]
     return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
@@ -63,7 +63,8 @@ def graph_build(results: dict[str, Any]) -> str:
     rows = [[part, str(times["best"]), str(min(times["cpu_all"]))] for part, times in results["seconds"].items()]
     edges = ", ".join(f"{count:,} {name}" for name, count in results["edges"].items())
     note = (
-        f"Best of {len(results['seconds']['save']['all'])}. {results['data_nodes']:,} data nodes, {results['hidden_nodes']:,} hidden nodes; edges: {edges}. "
+        f"Best of {len(results['seconds']['save']['all'])}. {results['data_nodes']:,} data nodes, "
+        f"{results['hidden_nodes']:,} hidden nodes; edges: {edges}. "
         f"{_count(results['threads'], 'thread')} of {results['cpu']}, beside other work, {results['date']}."
     )
     return f"{_table(['work', 'wall time, s', 'processor time, s'], rows)}\n\n{note}"
@@ -134,6 +135,7 @@ def _count(number: int, unit: str) -> str:
 
 
 def main() -> None:
+    """Fill every page."""
     for page in pages():
         text = page.read_text()
         renewed = fill(text)

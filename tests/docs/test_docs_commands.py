@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from doc_pages import blocks, commands, fragments, named_yaml, sessions
+from doc_pages import Block, blocks, commands, file_name, fragments, named_yaml, sessions
 
 from etesian import cli
 from etesian.commands import common
@@ -78,7 +78,7 @@ def test_a_documented_command_is_right(
 
 
 @pytest.mark.parametrize("block", fragments(), ids=lambda block: block.name)
-def test_a_part_of_a_config_is_right(block, folder: Path) -> None:
+def test_a_part_of_a_config_is_right(block: Block, folder: Path) -> None:
     """The part is put over the default config."""
     (folder / "part.yaml").write_text(f"defaults: [train, _self_]\n{block.text}")
     args = argparse.Namespace(config_name="part", config_dir=None, overrides=[], cfg=None)
