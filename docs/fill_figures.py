@@ -52,7 +52,8 @@ def ncep_monthly(results: dict[str, Any]) -> str:
         first, threads = _seconds(entry["seconds_to_first_step"]), _count(entry["threads"], "thread")
         notes.append(
             f"- `{config}`: {_seconds(entry['wall_seconds'])} for the whole command, first optimiser step after "
-            f"{first}, {entry['steps']:,} steps; {threads} of {entry['cpu']}, torch {entry['versions']['torch']}, {entry['date'][:10]}."
+            f"{first}, {entry['steps']:,} steps; {threads} of {entry['cpu']}, "
+            f"torch {entry['versions']['torch']}, {entry['date'][:10]}."
         )
     heads = ["config", "variable", "lead time", *sources.values(), "model / persistence"]
     return f"{_table(heads, rows)}\n\n" + "\n".join(notes)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from doc_pages import Block, blocks, commands, file_name, fragments, named_yaml, sessions
+from doc_pages import Block, blocks, commands, file_name, fragments, named_yaml, shown_errors
 
 from etesian import cli
 from etesian.commands import common
@@ -85,16 +85,12 @@ def test_a_part_of_a_config_is_right(block: Block, folder: Path) -> None:
     check_config(args)
 
 
-@pytest.mark.parametrize(
-    ("page", "name", "text"),
-    [
-        (page, name, text)
-        for page in sorted({b.page for b in blocks("yaml")})
-        for name, text in named_yaml(page).items()
-    ],
-    ids=lambda value: value if str(value).endswith((".md", ".yaml")) else "",
-)
-def test_a_shown_file_is_right(page: str, name: str, text: str, folder: Path) -> None:
+FILES = [block for block in blocks("yaml") if file_name(block) is not None]
+
+
+@pytest.mark.parametrize("block", FILES, ids=lambda block: block.name)
+def test_a_shown_file_is_right(block: Block, folder: Path) -> None:
+    name, text = str(file_name(block)), block.text
     content = yaml.safe_load(text)
     if "defaults" not in content:  # a recipe of anemoi-datasets
         assert {"dates", "input"} <= set(content)
@@ -103,7 +99,7 @@ def test_a_shown_file_is_right(page: str, name: str, text: str, folder: Path) ->
     check_config(argparse.Namespace(config_name=Path(name).stem, config_dir=None, overrides=[], cfg=None))
 
 
-@pytest.mark.parametrize(("place", "arguments", "output"), sessions(), ids=[place for place, _, _ in sessions()])
+@pytest.mark.parametrize(("place", "arguments", "output"), shown_errors(), ids=[place for place, _, _ in shown_errors()])
 def test_a_shown_error_is_what_is_printed(
     place: str, arguments: list[str], output: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,4 +120,4 @@ def test_the_loss_of_the_guide_works(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_there_is_something_to_test() -> None:
     assert len(commands()) > 30
     assert len(fragments()) > 8
-    assert len(sessions()) > 2
+    assert len(shown_errors()) > 2

@@ -72,7 +72,7 @@ def fragments() -> list[Block]:
     return [block for block in blocks("yaml") if file_name(block) is None]
 
 
-def sessions() -> list[tuple[str, list[str], str]]:
+def shown_errors() -> list[tuple[str, list[str], str]]:
     """Return (place, arguments, output) of each command that is shown with what it prints."""
     found = []
     for block in blocks("console"):
