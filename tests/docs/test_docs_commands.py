@@ -99,7 +99,7 @@ def test_a_shown_file_is_right(block: Block, folder: Path) -> None:
     check_config(argparse.Namespace(config_name=Path(name).stem, config_dir=None, overrides=[], cfg=None))
 
 
-@pytest.mark.parametrize(("place", "arguments", "output"), shown_errors(), ids=[place for place, _, _ in shown_errors()])
+@pytest.mark.parametrize(("place", "arguments", "output"), shown_errors(), ids=[shown[0] for shown in shown_errors()])
 def test_a_shown_error_is_what_is_printed(
     place: str, arguments: list[str], output: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
