@@ -106,10 +106,10 @@ def summarise(experiment: Experiment) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 140)
     config, variables = experiment.config, experiment.variables
-    splits = Table("split", "first date", "last date", "dates", "windows", title="splits")
+    splits = Table("split", "first forecast", "last forecast", "windows", title="splits")
     for name, windows in experiment.window_counts().items():
-        dates = getattr(experiment.splits, name).dates
-        splits.add_row(name, str(dates[0]), str(dates[-1]), str(len(dates)), str(windows))
+        first, last = experiment.forecast_period(name)
+        splits.add_row(name, str(first), str(last), str(windows))
     console.print(splits)
     roles = Table("role", "number", "variables", title="variables")
     for role in ("prognostic", "forcing", "diagnostic"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -137,6 +138,7 @@ def _open(options: Mapping[str, Any], key: str) -> GriddedDataset:
     from anemoi.datasets import open_dataset
 
     where = f"{key}.dataset_config"
+    _report_from_a_thread()
     try:
         dataset = open_dataset(**options)
         sizes = (len(dataset.dates), len(dataset.variables), dataset.latitudes.size, len(dataset.statistics["mean"]))
@@ -151,6 +153,20 @@ def _open(options: Mapping[str, Any], key: str) -> GriddedDataset:
             where=where, allowed="shape (dates, variables, ensemble members, points)",
         )  # fmt: skip
     return cast("GriddedDataset", dataset)
+
+
+def _report_from_a_thread() -> None:
+    """Let anemoi-datasets report the stores it opens, to users who chose that, from a thread.
+
+    By itself it forks a process for it. That one copies the run's memory, outlives a run that is killed, and keeps
+    the run's output open, so that whoever reads it waits for ever.
+    """
+    from anemoi.datasets.usage import analytics
+
+    executor = getattr(analytics, "_executor", None)
+    if isinstance(executor, ProcessPoolExecutor):
+        executor.shutdown(wait=False)
+        analytics._executor = ThreadPoolExecutor(max_workers=1)
 
 
 def _refused(cause: Exception, options: Mapping[str, Any], where: str) -> UserError:

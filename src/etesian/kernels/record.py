@@ -46,23 +46,20 @@ class KernelRecord:
 
 
 def table(records: Sequence[KernelRecord]) -> Table:
-    """Lay the records out as a table for a terminal."""
+    """Lay the records out for a terminal of 80 columns: the kernel, and below it family, library, origin and note."""
+    from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    laid_out = Table(title="Layer kernels", title_justify="left")
-    for heading in ("slot", "component", "kernel", "family", "library", "origin", "note"):
-        laid_out.add_column(heading, overflow="fold")
+    laid_out = Table(title="Layer kernels", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    laid_out.add_column("slot", no_wrap=True)
+    laid_out.add_column("kernel: family, library, origin", overflow="fold")
     for record in records:
+        slot = record.slot if record.component == "model" else f"{record.component}.{record.slot}"
         arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
-        laid_out.add_row(
-            record.slot,
-            record.component,
-            f"{record.target}({arguments})" if arguments else record.target,
-            record.family,
-            f"{record.library} {record.version}".strip(),
-            record.origin,
-            record.note,
-        )
+        target = f"{record.target}({arguments})" if arguments else record.target
+        facts = [record.family, f"{record.library} {record.version}".strip(), record.origin, record.note]
+        laid_out.add_row(slot, Text.assemble(target, "\n", (", ".join(fact for fact in facts if fact), "dim")))
     return laid_out
 
 

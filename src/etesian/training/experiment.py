@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch_geometric.data import HeteroData
 
+from etesian.data.history import with_initial_states
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.data.open import Splits, open_splits
@@ -17,7 +19,9 @@ from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
+from etesian.graph.build import check_settings
 from etesian.graph.store import load_or_build
+from etesian.inference.climatology import check_coverage, check_size
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
@@ -80,6 +84,11 @@ class Experiment:
         """Return how many windows of each split are left out because a date is missing."""
         return {name: windows.skipped for name, windows in self.windows().items()}
 
+    def forecast_period(self, split: str) -> tuple[np.datetime64, np.datetime64]:
+        """Return the first and the last date of a split that is forecast."""
+        windows = self.windows()[split]
+        return windows.dates(0)[self.config.task.multistep_input], windows.dates(len(windows) - 1)[-1]
+
     def load_graph(self) -> HeteroData:
         """Return the graph, from the cache where one fits."""
         data, path = self.splits.training, self.config.system.input.graph
@@ -114,9 +123,10 @@ def check_experiment(
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
     step = timestep_stride(data.dates, config.task.timestep)
+    splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names):
+    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -175,6 +185,19 @@ def _check_processors(experiment: Experiment) -> None:
         normalizer.offset[variables.data_output],
     )
     build_bounding(config.model.bounding, fields, residual=config.model.residual.kind == "skip")
+
+
+def _check_graph(experiment: Experiment) -> None:
+    check_settings(experiment.config.graph)
+
+
+def _check_climatology(experiment: Experiment) -> None:
+    """Check that the climatology can be made and has a value for every date that is scored."""
+    scores, splits = experiment.config.diagnostics.scores, experiment.splits
+    if not scores.enabled or scores.climatology == "none" or scores.climatology_file is not None:
+        return
+    check_size(splits.training, allow_large=scores.allow_large)
+    check_coverage(scores.climatology, splits.training.dates, splits.test.dates)
 
 
 def _check_names(experiment: Experiment) -> None:

@@ -23,6 +23,7 @@ from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.model.build import ModelFields, build_model
+from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.datamodule import ForecastDataModule
@@ -57,6 +58,7 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
         output_offset=normalizer.offset[variables.data_output],
     )
     model = build_model(config.model, graph, fields, experiment.kernels)
+    apply_activation_checkpointing(model, config.model)
     imputer = Imputer(variables, statistics, config.data.processors.imputer)
     return Forecaster(model, normalizer, imputer, variables, config.task.multistep_input)
 
@@ -110,8 +112,8 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         frozenset(forecaster.imputer.variables),
         config.training.seed,
     )
-    trainer = build_trainer(experiment, run)
-    run_steps = _run_steps(config, datamodule, trainer.world_size)
+    run_steps = _run_steps(config, datamodule)
+    trainer = build_trainer(experiment, run, run_steps)
     module = ForecastModule(
         forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
         run_steps,
@@ -131,8 +133,11 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
-def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
-    """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``."""
+def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.Trainer:
+    """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
+
+    A run shorter than ``diagnostics.log.interval`` logs its last step.
+    """
     config = experiment.config
     training, diagnostics, hardware = config.training, config.diagnostics, config.system.hardware
     processes = hardware.num_gpus_per_node * hardware.num_nodes
@@ -158,7 +163,7 @@ def build_trainer(experiment: Experiment, run: RunFolder) -> pl.Trainer:
         detect_anomaly=diagnostics.debug.anomaly_detection,
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
-        log_every_n_steps=diagnostics.log.interval,
+        log_every_n_steps=min(diagnostics.log.interval, run_steps),
         reload_dataloaders_every_n_epochs=int(config.task.rollout.epoch_increment > 0),
         logger=loggers,
         callbacks=callbacks,
@@ -275,8 +280,10 @@ def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn
         )
 
 
-def _run_steps(config: Config, datamodule: ForecastDataModule, world_size: int) -> int:
+def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
     """Return the number of optimiser steps of the whole run."""
+    hardware = config.system.hardware
+    world_size = hardware.num_gpus_per_node * hardware.num_nodes
     training, rollout, total = config.training, config.task.rollout, 0
     if training.max_epochs is None:
         assert training.max_steps is not None

@@ -163,6 +163,6 @@ def labels_are_months(experiment: Experiment) -> bool:
 
 
 def _period(experiment: Experiment) -> str:
-    dates = experiment.splits.test.dates
     unit = "M" if labels_are_months(experiment) else "D"
-    return f"{dates[0].astype(f'datetime64[{unit}]')} to {dates[-1].astype(f'datetime64[{unit}]')}"
+    first, last = (date.astype(f"datetime64[{unit}]") for date in experiment.forecast_period("test"))
+    return f"{first} to {last}"

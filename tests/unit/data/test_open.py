@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import zarr
 from omegaconf import OmegaConf
@@ -318,10 +319,12 @@ def test_metadata_comes_along(make_store, open_one):
     assert dataset.variables_metadata["sun"]["computed_forcing"]
 
 
+    
 def test_the_default_config_opens(tmp_path):
     groups = {"data": "ncep_monthly", "dataloader": "ncep_monthly", "system": "cpu"}
     config = Path(__file__).parents[3] / "config"
     tree = OmegaConf.create({group: OmegaConf.load(config / group / f"{name}.yaml") for group, name in groups.items()})
+    tree.system.input.dataset = OmegaConf.load(config / "train.yaml").system.input.dataset
     sections = OmegaConf.to_container(tree, resolve=True)
     data = DataSettings.model_validate(sections["data"])
     splits = open_splits(DataloaderSettings.model_validate(sections["dataloader"]), data, tmp_path)
@@ -332,3 +335,8 @@ def test_the_default_config_opens(tmp_path):
     computed = Variables.from_roles(dataset.variables, DataSettings(forcing="computed"), dataset.variables_metadata)
     assert computed == variables
     assert Normalizer(variables, dataset.statistics, data.processors.normalizer).methods["insolation"] == "none"
+
+
+def test_opening_a_store_leaves_no_process_behind(make_store, open_one):
+    open_one(make_store())
+    assert not psutil.Process().children(recursive=True)

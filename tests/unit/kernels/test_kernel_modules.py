@@ -82,16 +82,19 @@ def test_the_table_shows_what_runs() -> None:
     kernels = resolved(processor={"num_heads": 2, "qk_norm": True, "num_layers": 1})
     screen = io.StringIO()
     Console(width=220, file=screen).print(table(kernels.records))
-    lines = screen.getvalue().splitlines()
-    (linear,) = [line for line in lines if line.startswith("│ Linear ")]
-    assert "edge projection: inside GraphAttention" in linear
-    assert f"torch {torch.__version__.split('+')[0]}" in linear
-    (norm,) = [line for line in lines if "QueryNorm" in line]
-    assert "etesian.kernels.norms.AutocastLayerNorm(eps=1e-05, bias=False)" in norm
-    assert "used in processor (qk_norm)" in norm
-    (attention,) = [line for line in lines if "FactoredGraphAttention" in line]
-    assert "graph_attention" in attention
-    assert "default" in attention
+    lines = [line.strip() for line in screen.getvalue().splitlines()]
+
+    def facts(slot: str) -> str:
+        """What stands beside a slot and in the line below it."""
+        (position,) = [number for number, line in enumerate(lines) if line.split(" ")[0] == slot]
+        return f"{lines[position]} {lines[position + 1]}"
+
+    assert "edge projection: inside GraphAttention" in facts("Linear")
+    assert f"torch {torch.__version__.split('+')[0]}" in facts("Linear")
+    assert "etesian.kernels.norms.AutocastLayerNorm(eps=1e-05, bias=False)" in facts("QueryNorm")
+    assert "used in processor (qk_norm)" in facts("QueryNorm")
+    assert "graph_attention" in facts("GraphAttention")
+    assert "default" in facts("GraphAttention")
 
 
 def test_norms_of_queries_and_keys_that_nothing_uses_are_marked() -> None:
