@@ -25,7 +25,7 @@ def test_what_is_right_is_summarised(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["config", "validate"]) == 0
     said = capsys.readouterr()
     assert said.err == ""
-    for text in ("training", "2005-12-01", "694", "t_sig995", "torch.nn.LayerNorm", "2592 data nodes, 642 hidden"):
+    for text in ("training", "2005-12-01", "683", "t_sig995", "torch.nn.LayerNorm", "2592 data nodes, 162 hidden"):
         assert text in said.out, text
     assert said.out.rstrip().endswith("train.yaml: nothing is wrong")
     assert not list(tmp_path.iterdir())
@@ -52,10 +52,10 @@ def test_what_is_right_is_summarised(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["model.bounding=[{kind:relu,variables:[q]}]"], "model.bounding", "'q'"),
         (["task.timestep=6h"], "task.timestep", "calendar month"),
         (["task.multistep_input=2000"], "dataloader.training", "no window"),
-        (["dataloader.batch_size.training=5000"], "dataloader.batch_size", "694 samples"),
+        (["dataloader.batch_size.training=5000"], "dataloader.batch_size", "683 samples"),
         (["diagnostics.scores.lead_times=500"], "dataloader.test", "no window"),
         (["diagnostics.plot.parameters=[t_sig99]"], "diagnostics.plot.parameters", "'t_sig995'"),
-        (["diagnostics.plot.sample_idx=900"], "diagnostics.plot.sample_idx", "0 to 117"),
+        (["diagnostics.plot.sample_idx=900"], "diagnostics.plot.sample_idx", "0 to 119"),
         (["training.scalers.general_variable.weights={t2m:2}"], "training.scalers.general_variable", "'t2m'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -132,7 +132,7 @@ def test_kill_9_in_mid_epoch_then_resume(reference: Path, cache: Path, tmp_path:
 
 def test_a_finished_run_resumes_for_longer(reference: Path, cache: Path, tmp_path: Path) -> None:
     """With a fixed end of the schedule, two and then two more epochs equal four epochs."""
-    common = [*TINY, "training.optimization.lr_scheduler.t_initial=20"]
+    common = [*TINY, "training.optimization.lr_scheduler={warmup_t: 2, t_initial: 20}"]
     run(tmp_path, cache, *common, "training.run_id=straight", "training.max_epochs=4")
     run(tmp_path, cache, *common, "training.run_id=longer")
     run(tmp_path, cache, *common, "training.run_id=longer", "training.max_epochs=4")

@@ -12,6 +12,8 @@ from etesian.commands import common
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
     from etesian.training.experiment import Experiment
 
 DESCRIPTION = "Show, check or copy a config."
@@ -92,33 +94,46 @@ def validate(args: argparse.Namespace) -> int:
     """Check a config as ``train`` does before it trains, and print what was found."""
     config, composed = common.load_config(args)
     experiment = common.check_experiment(config, composed, common.cache_dir())
-    summarise(experiment)
+    summarise(experiment, experiment.load_graph())
     print(f"{composed.origin}: nothing is wrong")
     return 0
 
 
-def summarise(experiment: Experiment) -> None:
+def summarise(experiment: Experiment, graph: HeteroData) -> None:
     """Print the splits, the roles of the variables, the kernels and the graph of an experiment."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from etesian.kernels.record import table
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 100)
     config, variables = experiment.config, experiment.variables
-    splits = Table("split", "first forecast", "last forecast", "windows", title="splits")
+    splits = Table(
+        "split",
+        "first forecast",
+        "last forecast",
+        "windows",
+        title="splits",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for name, windows in experiment.window_counts().items():
         first, last = experiment.forecast_period(name)
         splits.add_row(name, str(first), str(last), str(windows))
     console.print(splits)
-    roles = Table("role", "number", "variables", title="variables")
+    roles = Table(
+        "role", "number", "variables", title="variables", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for role in ("prognostic", "forcing", "diagnostic"):
         names = getattr(variables, role)
         roles.add_row(role, str(len(names)), ", ".join(names) or "none")
     console.print(roles)
     console.print(table(experiment.kernels.records))
-    nodes = config.graph.nodes.hidden.resolution
+    edges = ", ".join(f"{graph[kind].num_edges} {kind[0]} to {kind[2]}" for kind in graph.edge_types)
+    resolution = config.graph.nodes.hidden.resolution
     console.print(
-        f"graph: {len(experiment.splits.training.latitudes)} data nodes, {10 * 4**nodes + 2} hidden nodes"
-        f" (resolution {nodes})"
-    )
+        f"graph: {graph['data'].num_nodes} data nodes, {graph['hidden'].num_nodes} hidden nodes"
+        f" (resolution {resolution}); edges: {edges}", highlight=False,
+    )  # fmt: skip

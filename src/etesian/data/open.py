@@ -163,10 +163,10 @@ def _report_from_a_thread() -> None:
     """
     from anemoi.datasets.usage import analytics
 
-    executor = getattr(analytics, "_executor", None)
+    executor: Any = getattr(analytics, "_executor", None)
     if isinstance(executor, ProcessPoolExecutor):
         executor.shutdown(wait=False)
-        analytics._executor = ThreadPoolExecutor(max_workers=1)
+        setattr(analytics, "_executor", ThreadPoolExecutor(max_workers=1))  # noqa: B010 - mypy knows its first type
 
 
 def _refused(cause: Exception, options: Mapping[str, Any], where: str) -> UserError:

@@ -79,11 +79,12 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return self.num_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0, whose order comes next."""
-        self.epoch = epoch
+        """Choose the epoch, counted from 0, whose order comes next; another epoch starts at its first batch."""
+        if epoch != self.epoch:
+            self.epoch, self._first = epoch, 0
 
     def start_at(self, batch: int) -> None:
-        """Let the next iteration, and only that, begin at a batch counted from 0, as a run does that was stopped."""
+        """Let this epoch begin at a batch, counted from 0, as a run does that was stopped in its middle."""
         if not 0 <= batch <= self.num_batches:
             raise ValueError(f"batch {batch} of {self.num_batches}")
         self._first = batch
@@ -102,7 +103,6 @@ class GlobalBatchSampler(Sampler[list[int]]):
 
         The order is settled here, at once: the epoch that is set while a loader reads ahead counts for the next one.
         """
-        order, first = self.order(), self._first
-        self._first = 0
-        begins = [b * self.global_batch_size + self.rank * self.batch_size for b in range(first, self.num_batches)]
+        order, batches = self.order(), range(self._first, self.num_batches)
+        begins = [batch * self.global_batch_size + self.rank * self.batch_size for batch in batches]
         return iter([order[begin : begin + self.batch_size].tolist() for begin in begins])

@@ -53,8 +53,9 @@ def scores_table(scores: ScoreTable, title: str = "RMSE over the test period") -
     The lowest RMSE of a row is bold; skill is 1 - RMSE / RMSE of the best reference, in percent.
     """
     table = Table(
-        title=f"{title} ({_plural(scores.forecasts, 'forecast')}, area-weighted)",
-        caption="skill: by how much the model's RMSE is below that of the best reference",
+        title=title,
+        caption=f"area-weighted over {_plural(scores.forecasts, 'forecast')};"
+        " skill: by how much the model's RMSE is below the best reference's",
         box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left", caption_justify="left",
     )  # fmt: skip
     table.add_column("variable", overflow="fold", min_width=8)

@@ -121,6 +121,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     if start is not None:
         start = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
+        run.create()
         _introduce(experiment, run, forecaster)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
@@ -202,9 +203,10 @@ def _prepare_start(
         _say(trainer, f"Starting run {run.run_id} with the weights of {start}")
         return None
     datamodule.resume_at = position_in_data(checkpoint)
-    for logger in trainer.loggers:
-        if isinstance(logger, MetricsCSV):
-            logger.resume_from(checkpoint["global_step"])
+    if resumes:
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV):
+                logger.resume_from(checkpoint["global_step"])
     verb = "Resuming" if resumes else f"Starting run {run.run_id} from {start}, continuing"
     _say(trainer, f"{verb}{' run ' + run.run_id if resumes else ''} at step {checkpoint['global_step']}")
     return start

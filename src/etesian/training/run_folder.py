@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -52,24 +53,38 @@ class RunFolder:
         return last if last.is_file() else None
 
     def check_writable(self) -> None:
+        """Check, without making anything, that the folder can be made.
+
+        Raises
+        ------
+        UserError
+            If the nearest folder that is there can't be written to.
+        """
+        nearest = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
+        if not nearest.is_dir():
+            raise self._not_writable(f"{nearest} is a file")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise self._not_writable(f"no permission to write to {nearest}")
+
+    def create(self) -> None:
         """Make the folder.
 
         Raises
         ------
         UserError
-            If it can't be made or written to.
+            If that fails.
         """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".probe-{secrets.token_hex(4)}"
-            probe.touch()
-            probe.unlink()
         except OSError as cause:
-            raise UserError(
-                f"the run folder {self.path} can't be written: {cause.strerror or cause}",
-                where="system.output.root",
-                mend="name a folder that you may write to, such as system.output.root=outputs",
-            ) from cause
+            raise self._not_writable(cause.strerror or str(cause)) from cause
+
+    def _not_writable(self, reason: str) -> UserError:
+        return UserError(
+            f"the run folder {self.path} can't be made: {reason}",
+            where="system.output.root",
+            mend="name a folder that you may write to, such as system.output.root=outputs",
+        )
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write ``config.yaml``, every value resolved."""

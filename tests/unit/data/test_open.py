@@ -319,7 +319,6 @@ def test_metadata_comes_along(make_store, open_one):
     assert dataset.variables_metadata["sun"]["computed_forcing"]
 
 
-    
 def test_the_default_config_opens(tmp_path):
     groups = {"data": "ncep_monthly", "dataloader": "ncep_monthly", "system": "cpu"}
     config = Path(__file__).parents[3] / "config"
