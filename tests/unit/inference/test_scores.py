@@ -158,7 +158,7 @@ def test_the_table_fits_80_columns_with_every_column_whole():
         "climatology",
         "damped",
         "+90.0%",
-        "(1 forecast,",
+        "over 1 forecast;",
     ):
         assert word in text
     assert "…" not in text
