@@ -123,6 +123,9 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster)
+        first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
+        if start is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
+            print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
@@ -282,20 +285,22 @@ def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn
         )
 
 
-def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
-    """Return the number of optimiser steps of the whole run."""
+def _epoch_steps(config: Config, datamodule: ForecastDataModule, rollout: int) -> int:
+    """Return the optimiser steps of an epoch with that rollout."""
     hardware = config.system.hardware
-    world_size = hardware.num_gpus_per_node * hardware.num_nodes
-    training, rollout, total = config.training, config.task.rollout, 0
+    loader = datamodule.loader("training", rollout, 0, hardware.num_gpus_per_node * hardware.num_nodes, shuffle=True)
+    return -(-len(loader) // config.training.accum_grad_batches)
+
+
+def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
+    """Return the optimiser steps of the whole run."""
+    training, rollout = config.training, config.task.rollout
     if training.max_epochs is None:
         assert training.max_steps is not None
         return training.max_steps
-    batches: dict[int, int] = {}
-    for epoch in range(training.max_epochs):
-        steps = rollout.at_epoch(epoch)
-        if steps not in batches:
-            batches[steps] = len(datamodule.loader("training", steps, 0, world_size, shuffle=True))
-        total += -(-batches[steps] // training.accum_grad_batches)
+    rollouts = [rollout.at_epoch(epoch) for epoch in range(training.max_epochs)]
+    steps = {length: _epoch_steps(config, datamodule, length) for length in set(rollouts)}
+    total = sum(steps[length] for length in rollouts)
     return min(total, training.max_steps or total)
 
 
@@ -304,5 +309,6 @@ def _quieten_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
-                    ".*exists and is not empty.*", ".*LeafSpec.*"):  # fmt: skip
+                    ".*exists and is not empty.*", ".*LeafSpec.*",
+                    ".*could not find the monitored key.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)
