@@ -99,7 +99,7 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
             mend = f"pip install 'etesian[{extra}]'"
         what = f"slot {slot}: {path} can't be imported: the library is missing ({distribution}): {_text(cause)}"
         raise TargetError(Problem(what, where, mend=mend)) from cause
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         raise TargetError(_import_failure(name, path, slot, where, cause)) from cause
 
 
@@ -115,7 +115,7 @@ def _step_into(found: Any, parts: list[str], position: int, slot: str, where: st
         except ModuleNotFoundError as cause:
             if cause.name != module:
                 raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
-        except Exception as cause:
+        except (Exception, SystemExit) as cause:
             raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
     if _has(found, name, parts, position, slot, where):
         return getattr(found, name)
@@ -131,7 +131,7 @@ def _has(found: Any, name: str, parts: list[str], position: int, slot: str, wher
     """Tell whether `found` has the attribute; a module that imports it only now may fail in doing so."""
     try:
         return hasattr(found, name)
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         module = ".".join(parts[: position + 1])
         raise TargetError(_import_failure(module, ".".join(parts), slot, where, cause)) from cause
 
