@@ -32,6 +32,7 @@ from etesian.training.experiment import Experiment
 from etesian.training.losses import build_loss
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
+from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.scalers import loss_weights
@@ -129,8 +130,9 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
-    trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
-    trainer.strategy.barrier("best checkpoint")
+    with together(trainer):
+        trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
+        trainer.strategy.barrier("best checkpoint")
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
@@ -156,7 +158,7 @@ def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.
         accelerator=hardware.accelerator,
         devices=hardware.num_gpus_per_node,
         num_nodes=hardware.num_nodes,
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=DataParallel() if processes > 1 else "auto",
         precision=training.precision,
         max_epochs=training.max_epochs if training.max_epochs is not None else -1,
         max_steps=training.max_steps if training.max_steps is not None else -1,
