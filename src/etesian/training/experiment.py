@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,7 @@ def check_experiment(
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology):
+    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -198,6 +199,15 @@ def _check_climatology(experiment: Experiment) -> None:
         return
     check_size(splits.training, allow_large=scores.allow_large)
     check_coverage(scores.climatology, splits.training.dates, splits.test.dates)
+
+
+def _check_loggers(experiment: Experiment) -> None:
+    if experiment.config.diagnostics.log.tensorboard.enabled and importlib.util.find_spec("tensorboard") is None:
+        raise UserError(
+            "TensorBoard is not installed",
+            where="diagnostics.log.tensorboard.enabled",
+            mend="pip install 'etesian[tensorboard]', or diagnostics.log.tensorboard.enabled=false",
+        )
 
 
 def _check_names(experiment: Experiment) -> None:

@@ -119,6 +119,8 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
         run_steps,
     )  # fmt: skip
+    if config.training.precision == "64-true":
+        module.double()  # before weights are restored, which would round them to 32 bits
     if start is not None:
         start = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
@@ -311,6 +313,6 @@ def _quieten_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
-                    ".*exists and is not empty.*", ".*LeafSpec.*",
+                    ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
                     ".*could not find the monitored key.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)
