@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 2 after a user's mistake, 130 after an interrupt.
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM in training.
     """
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))

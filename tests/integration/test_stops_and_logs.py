@@ -29,6 +29,7 @@ def small(tmp_path: Path, run_id: str, *options: str) -> list[str]:
             "diagnostics.scores.enabled=false", *options]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
 def test_a_run_that_is_stopped_says_so_and_goes_on(tmp_path: Path, folder: Path, sent: signal.Signals, status: int):
     options = ["diagnostics.checkpoint.every_n_train_steps.save_frequency=1", "training.max_epochs=8"]
