@@ -157,7 +157,8 @@ def test_a_mistake_of_a_chosen_process_is_said_once(cache: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_ends_the_run(cache: Path, tmp_path: Path):
+@pytest.mark.parametrize("dies", ["main", "other"])
+def test_a_process_that_dies_ends_the_run(cache: Path, tmp_path: Path, dies: str):
     options = [*DEBUG, *TWO, f"system.output.root={tmp_path}/out", "training.max_epochs=500"]
     with subprocess.Popen(
         command(*options), cwd=tmp_path, env=environment(cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -167,7 +168,7 @@ def test_a_process_that_dies_ends_the_run(cache: Path, tmp_path: Path):
         while not list((tmp_path / "out").glob("*/metrics.csv")) and time.monotonic() < deadline:
             time.sleep(0.1)
         (other,) = (child for child in psutil.Process(main.pid).children() if "train" in child.cmdline())
-        os.kill(other.pid, 9)
+        os.kill(main.pid if dies == "main" else other.pid, 9)
         _, said = main.communicate(timeout=60)
-    assert main.returncode == 128 + 9, said
+    assert main.returncode == (-9 if dies == "main" else 128 + 9), said
     assert alive(str(tmp_path)) == []

@@ -39,6 +39,8 @@ class Launcher(_SubprocessScriptLauncher):
             self._call_children_scripts()
             self.at_ease = threading.Event()
             threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        else:
+            threading.Thread(target=_leave_with, args=(os.getppid(),), name="watch", daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         return function(*args, **kwargs)
 
@@ -79,6 +81,13 @@ class Launcher(_SubprocessScriptLauncher):
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(status)
+
+
+def _leave_with(parent: int) -> None:
+    """End this process once the one that started it is gone, which it may be waiting for."""
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    os._exit(1)
 
 
 class DataParallel(DDPStrategy):
