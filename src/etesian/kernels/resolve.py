@@ -10,7 +10,7 @@ from torch import nn
 
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.kernels.arguments import check_arguments
-from etesian.kernels.families import LINEAR, family_of
+from etesian.kernels.families import GATED_MLPS, LINEAR, family_of
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.slots import SLOTS, Slot
 from etesian.kernels.targets import TargetError, import_target, library_of
@@ -239,7 +239,8 @@ def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, Kerne
             record = factories[component][slot].record
             if record.component == component:
                 users = _users(component, slot, factories)
-                records.append(_noted(record, users, settings))
+                gated = [name for name in users if factories[name]["MLP"].record.family in GATED_MLPS]
+                records.append(_noted(record, users, settings, gated))
     return records
 
 
@@ -247,9 +248,13 @@ def _users(component: str, slot: str, factories: Mapping[str, Mapping[str, Kerne
     return [name for name in COMPONENTS if factories[name][slot].record.component == component]
 
 
-def _noted(record: KernelRecord, users: list[str], settings: ModelSettings) -> KernelRecord:
+def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gated: list[str]) -> KernelRecord:
     if not users:
         return replace(record, note="not used: every component has its own")
+    if record.slot == "Activation" and gated:
+        plain = [name for name in users if name not in gated]
+        note = f"used in {', '.join(plain)}" if plain else "not used: the MLP has its own"
+        return replace(record, note=note)
     if record.slot in ("QueryNorm", "KeyNorm"):
         normed = [name for name in users if getattr(settings, name).qk_norm]
         if not normed:
