@@ -11,7 +11,7 @@ from torch import nn
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.kernels.arguments import check_arguments
 from etesian.kernels.families import GATED_MLPS, LINEAR, family_of
-from etesian.kernels.record import KernelRecord
+from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot
 from etesian.kernels.targets import TargetError, import_target, library_of
 from etesian.schema.model import ModelSettings
@@ -45,7 +45,7 @@ class KernelFactory:
             If the target refuses its arguments, or returns something that is no module.
         """
         record = self.record
-        where = _key(record.component, record.slot)
+        where = config_key(record.component, record.slot)
         try:
             layer = self.target(*positional, **(record.arguments | keywords))
         except (TypeError, ValueError, RuntimeError, ImportError, AttributeError) as cause:
@@ -136,16 +136,10 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     return ComponentKernels(**used, records=_records(settings, factories))
 
 
-def _key(component: str, slot: str) -> str:
-    prefix = "model" if component == "model" else f"model.{component}"
-    return f"{prefix}.layer_kernels.{slot}"
-
-
 def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
+    known = ", ".join(SLOTS)
     return [
-        Problem(
-            f"unknown layer kernel slot {name!r}", _key(component, name), ", ".join(SLOTS), did_you_mean(name, SLOTS)
-        )
+        Problem(f"unknown layer kernel slot {name!r}", config_key(component, name), known, did_you_mean(name, SLOTS))
         for name in mapping
         if name not in SLOTS
     ]
@@ -154,7 +148,7 @@ def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
 def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:
     if slot not in mapping:
         return "default"
-    key = _key(component, slot)
+    key = config_key(component, slot)
     parent = key.rsplit(".", maxsplit=1)[0]
     for override in overrides:
         name, _, value = override.lstrip("+~").partition("=")
@@ -172,7 +166,7 @@ def _resolve_slot(
     problems: list[Problem],
 ) -> KernelFactory | None:
     """Return the factory of one slot; what is wrong with it goes to `problems`."""
-    where = _key(component, slot.name)
+    where = config_key(component, slot.name)
     entry = {"_target_": slot.target, **slot.arguments} if entry is None else entry
     path = entry.get("_target_")
     if not isinstance(path, str):
@@ -219,7 +213,7 @@ def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Pro
     problems, seen = [], set()
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
-        where = _key(linear.component, "Linear")
+        where = config_key(linear.component, "Linear")
         if linear.family == LINEAR or where in seen:
             continue
         seen.add(where)
