@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
+from etesian.kernels.libraries import EXTRAS
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, LayerKernels
 from etesian.kernels.slots import SLOTS
-from etesian.kernels.targets import EXTRAS
 from etesian.schema.model import BlockSettings, ModelSettings
 from etesian.schema.training import Precision
 

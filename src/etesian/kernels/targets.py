@@ -17,12 +17,7 @@ from torch import nn
 
 from etesian import __version__
 from etesian.errors import Problem, did_you_mean
-
-EXTRAS = {
-    "liger_kernel": ("liger-kernel", "liger"),
-    "transformer_engine": ("transformer-engine", "transformer_engine"),
-}
-"""Import name to (distribution, extra of etesian that installs it)."""
+from etesian.kernels.libraries import EXTRAS, installation
 
 
 class TargetError(Exception):
@@ -109,7 +104,7 @@ def _library_missing(name: str, path: str, slot: str, where: str, cause: BaseExc
     distribution, mend = name, f"install the library that provides {name!r}, or correct the path"
     if name in EXTRAS:
         distribution, extra = EXTRAS[name]
-        mend = f"pip install 'etesian[{extra}]'"
+        mend = installation(extra)
     what = f"slot {slot}: {path} can't be imported: the library is missing ({distribution}): {_text(cause)}"
     return Problem(what, where, mend=mend)
 
@@ -161,7 +156,8 @@ def _import_failure(module: str, path: str, slot: str, where: str, cause: BaseEx
     if missing in EXTRAS and importlib.util.find_spec(missing) is None:  # an adapter of a library that is not there
         return _library_missing(missing, path, slot, where, cause)
     if missing in EXTRAS or (missing and top in EXTRAS):
-        return Problem(what, where, mend=f"pip install 'etesian[{EXTRAS.get(missing, EXTRAS.get(top, ('', '')))[1]}]'")
+        _, extra = EXTRAS.get(missing) or EXTRAS[top]
+        return Problem(what, where, mend=installation(extra))
     return Problem(what, where, mend=f"install {missing!r}" if missing else f"mend the installation of {top!r}")
 
 

@@ -46,7 +46,10 @@ def device_of_process(accelerator: str, local_rank: int) -> torch.device:
     UserError
         If this machine has no such device.
     """
-    return get_device(accelerator if accelerator == "cpu" else f"{accelerator}:{local_rank}")
+    try:
+        return get_device(accelerator if accelerator == "cpu" else f"{accelerator}:{local_rank}")
+    except UserError as error:
+        raise UserError(str(error.args[0]), where="system.hardware", mend="system=cpu") from error
 
 
 def synchronize(device: torch.device) -> None:
