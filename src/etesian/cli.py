@@ -19,6 +19,7 @@ PROGRAM = "anemoi-training"
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
+    ("kernels", "etesian.commands.kernels", "list what may fill the model's layers, or check an experiment's kernels"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 2 after a user's mistake, 130 after an interrupt.
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM in training.
     """
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))

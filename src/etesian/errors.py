@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -87,7 +88,8 @@ def format_error(error: UserError) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that `name` may have meant, the nearest first.
 
-    Case, underscores and hyphens do not count, so ``layer_norm`` finds ``LayerNorm``.
+    Case, underscores and hyphens do not count, so ``layer_norm`` finds ``LayerNorm``; and where
+    nothing is alike, the first part of a name does, so ``32`` finds ``32-true``.
     """
     known = [str(candidate) for candidate in known]
     plain = {candidate: _plain(candidate) for candidate in known}
@@ -95,7 +97,8 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     if exact:
         return exact
     scored = [(difflib.SequenceMatcher(None, _plain(name), plain[candidate]).ratio(), candidate) for candidate in known]
-    return [candidate for ratio, candidate in sorted(scored, key=lambda pair: -pair[0]) if ratio >= 0.6][:3]
+    alike = [candidate for ratio, candidate in sorted(scored, key=lambda pair: -pair[0]) if ratio >= 0.6][:3]
+    return alike or [candidate for candidate in known if re.split("[-_]", candidate)[0] == name]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch_geometric.data import HeteroData
 
 from etesian.data.gridded import GriddedDataset
@@ -26,11 +26,11 @@ from etesian.graph.nodes import check_coordinates
 from etesian.graph.store import check_path, load_or_build
 from etesian.inference.climatology import check_coverage, check_size
 from etesian.inference.climatology_file import load_climatology
+from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
-from etesian.kernels.trial import try_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
-from etesian.runtime.device import get_device
+from etesian.runtime.device import device_of_process, get_device
 from etesian.schema.config import Config
 from etesian.training.scalers import VariableScaler
 
@@ -102,7 +102,7 @@ class Experiment:
 
 
 def check_experiment(
-    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = ()
+    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = (), local_rank: int = 0
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -116,16 +116,19 @@ def check_experiment(
         Choice of the group ``model/layer_kernels``, for the record of the kernels.
     overrides : sequence of str
         Overrides of the command line, for the same record.
+    local_rank : int
+        Number of this process on its machine: the device on which the kernels are tried.
 
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels, then all that the dataset tells.
+        With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
+        tells.
     """
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
-    if config.system.hardware.accelerator == "cpu":
-        try_kernels(kernels, config.model, config.training.precision, torch.device("cpu"))
+    device = device_of_process(config.system.hardware.accelerator, local_rank)
+    probe_kernels(kernels, config.model, device, config.training.precision)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
@@ -133,7 +136,7 @@ def check_experiment(
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology):
+    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -221,6 +224,15 @@ def _check_climatology(experiment: Experiment) -> None:
         return
     check_size(splits.training, allow_large=scores.allow_large)
     check_coverage(scores.climatology, splits.training.dates, splits.test.dates)
+
+
+def _check_loggers(experiment: Experiment) -> None:
+    if experiment.config.diagnostics.log.tensorboard.enabled and importlib.util.find_spec("tensorboard") is None:
+        raise UserError(
+            "TensorBoard is not installed",
+            where="diagnostics.log.tensorboard.enabled",
+            mend="pip install 'etesian[tensorboard]', or diagnostics.log.tensorboard.enabled=false",
+        )
 
 
 def _check_names(experiment: Experiment) -> None:

@@ -22,7 +22,6 @@ from etesian.errors import Problem, UserError
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
-from etesian.kernels.trial import try_kernels
 from etesian.model.build import ModelFields, build_model
 from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema.config import Config
@@ -34,6 +33,7 @@ from etesian.training.finite import FiniteLosses
 from etesian.training.losses import build_loss
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
+from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.scalers import loss_weights
@@ -116,12 +116,12 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     )
     run_steps = _run_steps(config, datamodule)
     trainer = build_trainer(experiment, run, run_steps)
-    if config.system.hardware.accelerator != "cpu":  # on a CPU that was done at the door
-        try_kernels(experiment.kernels, config.model, config.training.precision, trainer.strategy.root_device)
     module = ForecastModule(
         forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
         run_steps,
     )  # fmt: skip
+    if config.training.precision == "64-true":
+        module.double()  # before weights are restored, which would round them to 32 bits
     if start is not None:
         start = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
@@ -133,8 +133,9 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
-    trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
-    trainer.strategy.barrier("best checkpoint")
+    with together(trainer):
+        trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
+        trainer.strategy.barrier("best checkpoint")
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
@@ -164,7 +165,7 @@ def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.
         accelerator=hardware.accelerator,
         devices=hardware.num_gpus_per_node,
         num_nodes=hardware.num_nodes,
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=DataParallel() if processes > 1 else "auto",
         precision=training.precision,
         max_epochs=training.max_epochs if training.max_epochs is not None else -1,
         max_steps=training.max_steps if training.max_steps is not None else -1,
@@ -322,6 +323,6 @@ def _quieten_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
-                    ".*exists and is not empty.*", ".*LeafSpec.*",
+                    ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
                     ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

@@ -19,6 +19,7 @@ from etesian.plots.curves import plot_losses, plot_scores, read_history
 from etesian.plots.maps import MapFields, make_frame, plot_maps
 from etesian.training.experiment import Experiment, units_of
 from etesian.training.fit import Trained
+from etesian.training.processes import together
 from etesian.training.run_folder import RunFolder
 
 
@@ -40,17 +41,18 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
         None where ``diagnostics.scores.enabled`` is false.
     """
     diagnostics, console = experiment.config.diagnostics, Console()
-    trained.forecaster.to(trained.device)
-    table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
-    if trained.trainer.is_global_zero:
-        if table is not None:
-            write_json(run.path / "metrics.json", scores_to_json(table))
-            console.print()
-            console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
-        if diagnostics.plot.enabled:
-            draw(experiment, run, trained, table)
-        console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
-    trained.trainer.strategy.barrier("report")
+    with together(trained.trainer, last=True):
+        trained.forecaster.to(trained.device)
+        table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
+        if trained.trainer.is_global_zero:
+            if table is not None:
+                write_json(run.path / "metrics.json", scores_to_json(table))
+                console.print()
+                console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
+            if diagnostics.plot.enabled:
+                draw(experiment, run, trained, table)
+            console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
+        trained.trainer.strategy.barrier("report")
     return table
 
 

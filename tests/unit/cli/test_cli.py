@@ -54,7 +54,15 @@ class TestHelp:
 
     @pytest.mark.parametrize(
         "command",
-        [[], *([name] for name in NAMES), ["config", "show"], ["config", "validate"], ["config", "generate"]],
+        [
+            [],
+            *([name] for name in NAMES),
+            ["config", "show"],
+            ["config", "validate"],
+            ["config", "generate"],
+            ["kernels", "list"],
+            ["kernels", "check"],
+        ],
         ids=" ".join,
     )
     def test_every_command_has_help_with_an_example(
