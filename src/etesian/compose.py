@@ -99,7 +99,10 @@ def compose(
         _refuse_hydra_sections({f.config_path: f.package for f in files if f.config_path}, loader, places)
     choices = dict(config.hydra.runtime.choices.items())
     _refuse_hydra_choices(choices, origin)
-    tree = resolve(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    with _explained(places, origin, parsed):
+        _refuse_outdone(name, origin, base, loader)
+    names: list[Any] = [key for key in config if key != "hydra"]
+    tree = resolve(OmegaConf.masked_copy(config, names))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
     return Composed(tree, chosen, list(overrides), name, origin, absent)
 
@@ -143,6 +146,8 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
     parsed, problems = [], []
     for line in overrides:
         try:
+            if not line.partition("=")[0].strip("+~"):
+                raise OverrideParseException(line, "it names no key")
             override = parser.parse_overrides([line])[0]
         except OverrideParseException as error:
             problems.append(_bad_override(line, error, places))
@@ -150,6 +155,9 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
                 break  # the words that follow are the rest of it
             continue
         parsed.append(override)
+        if (before := _same_key(override, parsed[:-1])) is not None:
+            what = f"{_line(before)} and {line} set the same key: only one of them can count"
+            problems.append(Problem(what, override.key_or_group, mend="keep one of them"))
         if override.is_hydra_override():
             mend = "--config-dir DIR" if "searchpath" in line else "system.output.root=DIR sets where runs are written"
             problems.append(Problem(f"{line}: Hydra's own settings are not used here", "command line", mend=mend))
@@ -165,6 +173,15 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
     if problems:
         raise UserError.collect(problems)
     return parsed
+
+
+def _same_key(override: Override, earlier: list[Override]) -> Override | None:
+    """Return an earlier override of the same key or group; deleting something and adding it anew is no such case."""
+    for other in earlier:
+        same = (other.key_or_group, other.package) == (override.key_or_group, override.package)
+        if same and not (other.is_delete() and (override.is_add() or override.is_force_add())):
+            return other
+    return None
 
 
 def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
@@ -250,6 +267,33 @@ def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImp
                 where=str(file_of(path, places)),
                 mend="delete them; system.output.root says where runs are written, --multirun runs a sweep",
             )
+
+
+def _refuse_outdone(name: str, origin: Path, base: DictConfig, loader: ConfigLoaderImpl) -> None:
+    """Refuse a top-level config whose own keys come to nothing, since its defaults list puts other files after it."""
+    loaded = loader.repository.load_config(name)
+    if loaded is None or loaded.header.get("package") or not OmegaConf.is_dict(loaded.config):
+        return
+    problems = []
+    for key, value in _leaves(OmegaConf.to_container(loaded.config)):
+        there = OmegaConf.to_container(base)
+        for part in key:
+            there = there.get(part) if isinstance(there, dict) else None
+        if there != value:
+            dotted = ".".join(map(str, key))
+            what = f"{dotted}: {value} does not count: a file that the defaults list names after it sets {there}"
+            problems.append(Problem(what, f"{origin}, {dotted}", mend="put '- _self_' at the end of the defaults list"))
+    if problems:
+        raise UserError.collect(problems)
+
+
+def _leaves(value: Any, key: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            if key or name != "defaults":
+                yield from _leaves(child, (*key, name))
+    else:
+        yield key, value
 
 
 def _refuse_hydra_choices(choices: dict[Any, Any], origin: Path) -> None:

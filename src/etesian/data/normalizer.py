@@ -121,7 +121,7 @@ def _coefficients(method: Normalisation, values: Mapping[str, float]) -> tuple[f
 
 
 def _unusable(name: str, method: Normalisation, values: Mapping[str, float], where: str) -> Problem | None:
-    """Return the problem with statistics that are not finite, or whose divisor is 0 (float32 included)."""
+    """Return the problem with statistics that are not finite, or whose divisor is 0 (float32 included) or negative."""
     mend = f"{KEY}.none: [{name}]"
     if broken := [f"{key} {value}" for key, value in values.items() if not np.isfinite(value)]:
         return Problem(
@@ -132,7 +132,10 @@ def _unusable(name: str, method: Normalisation, values: Mapping[str, float], whe
     divisor, reason = _divisor(method, values)
     # below the spacing of float32 numbers of the field's size, what varies is rounding
     floor = np.finfo(np.float32).eps * max((abs(value) for value in values.values()), default=0.0)
-    if abs(divisor) > floor and np.isfinite(np.float32(1 / divisor)):
+    if divisor < -floor:
+        what = f"variable {name!r} cannot be normalised by {method}: {reason}, {divisor:g}, is negative"
+        return Problem(what, where=where, mend=mend)
+    if divisor > floor and np.isfinite(np.float32(1 / divisor)):
         return None
     return Problem(
         f"variable {name!r} cannot be normalised by {method}: {reason}, {divisor:g}, cannot be told from 0 in float32",

@@ -155,8 +155,8 @@ class WindowDataset(Dataset[Sample]):
         return np.ascontiguousarray(x, dtype=np.float32)
 
     def _check_nans(self, x: NDArray[np.float32], window: int) -> None:
-        sums = x.sum(axis=(2, 3))  # [T, V]: NaN where a point is, and no array of the field's size is made
-        suspect = np.isnan(sums[:, self._checked])
+        sums = x.sum(axis=(2, 3))  # [T, V]: not finite where a point is not, and no array of the field's size is made
+        suspect = ~np.isfinite(sums[:, self._checked])
         if not suspect.any():
             return
         for state, column in zip(*np.nonzero(suspect), strict=True):
@@ -167,6 +167,13 @@ class WindowDataset(Dataset[Sample]):
                     self.dataset.variables[variable], str(self.dates(window)[state]), count, self.split
                 )
                 raise SampleError(problem.what, where=problem.where, mend=problem.mend)
+            if count := int(np.isinf(x[state, variable]).sum()):
+                raise SampleError(
+                    f"variable {self.dataset.variables[variable]!r} holds {count} infinite values at "
+                    f"{self.dates(window)[state]} ({self.split})",
+                    where=f"dataloader.{self.split}.dataset_config",
+                    mend="correct the dataset",
+                )
 
 
 def nan_problem(variable: str, date: str, count: int | None, split: str) -> Problem:

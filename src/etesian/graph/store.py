@@ -24,6 +24,8 @@ from etesian.schema.graph import GraphSettings
 
 LOGGER = logging.getLogger(__name__)
 
+_MAGIC = b"PK\x03\x04"
+
 PATH_KEY = "system.input.graph"
 
 
@@ -80,15 +82,17 @@ def save_graph(graph: HeteroData, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            torch.save(graph, file)
-        os.replace(temporary, path)
-    except OSError as cause:
+        try:
+            with temporary.open("xb") as file:
+                torch.save(graph, file)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as cause:  # torch wraps what the file system says
+        reason = getattr(cause, "strerror", None) or " ".join(str(cause).split())
         raise UserError(
-            f"the graph can't be written: {cause.strerror or cause}", where=str(path), mend=f"{PATH_KEY}=<path>.pt"
+            f"the graph can't be written: {reason}", where=str(path), mend=f"{PATH_KEY}=<path>.pt"
         ) from cause
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_graph(path: Path) -> HeteroData:
@@ -161,7 +165,7 @@ def _stored_graph(path: Path, wanted: str, replaceable: bool) -> HeteroData | No
         found, fault = None, broken.problems[0].what
     if found == wanted:
         return graph
-    if found is None and not replaceable and _is_whole(path):
+    if found is None and not replaceable and not _is_torn(path):
         raise UserError(
             f"{path} holds something that was not built here; it is neither used nor replaced",
             where=PATH_KEY,
@@ -172,13 +176,17 @@ def _stored_graph(path: Path, wanted: str, replaceable: bool) -> HeteroData | No
     return None
 
 
-def _is_whole(path: Path) -> bool:
-    """Tell whether a file is what `torch.save` writes, from beginning to end."""
+def _is_torn(path: Path) -> bool:
+    """Tell whether a file is empty, or begins as what `torch.save` writes and is damaged farther on."""
     try:
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+        if head != _MAGIC[: len(head)]:
+            return False
         with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
+            return archive.testzip() is not None
     except (OSError, zipfile.BadZipFile):
-        return False
+        return True
 
 
 def check_path(path: Path) -> None:

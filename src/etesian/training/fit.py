@@ -25,7 +25,7 @@ from etesian.kernels.record import to_json as kernels_json
 from etesian.model.build import ModelFields, build_model
 from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema.config import Config
-from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.checkpoints import FORMAT, AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
@@ -259,9 +259,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             where=str(path),
             mend="name a .ckpt file that a run wrote, or start from an earlier one in the same folder",
         ) from cause
-    if not isinstance(checkpoint, dict) or "etesian" not in checkpoint or "state_dict" not in checkpoint:
+    if not _is_of_a_run(checkpoint):
         raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
     return checkpoint
+
+
+def _is_of_a_run(checkpoint: Any) -> bool:
+    parts = {"etesian": dict, "state_dict": dict, "loops": dict, "optimizer_states": list, "lr_schedulers": list,
+             "global_step": int}  # fmt: skip
+    if not isinstance(checkpoint, dict) or not all(
+        isinstance(checkpoint.get(key), kind) for key, kind in parts.items()
+    ):
+        return False
+    return checkpoint["etesian"].get("format") == FORMAT and "random" in checkpoint["etesian"]
 
 
 def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn.Module) -> None:

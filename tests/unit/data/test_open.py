@@ -222,7 +222,7 @@ def test_a_period_between_two_dates_is_empty(make_store, open_one):
 
 
 def test_dates_out_of_order(make_store, open_one):
-    with pytest.raises(UserError, match="not evenly spaced"):
+    with pytest.raises(UserError, match="the dates are not in order"):
         open_one(make_store(), shuffle=True)
 
 
