@@ -119,7 +119,7 @@ class TestValues:
             ("data.forcing", "compute", "'compute'", "a list of text or 'computed'", None),
             ("dataloader.training.start", 1.5, "1.5 is a number", "text, a whole number or null", None),
             ("graph.nodes.hidden.resolution", 10, "10 is too large", "a whole number, at least 0, at most 9", None),
-            ("training.optimization.optimizer.betas", [0.9], "too short", "a list of numbers, exactly 2 entries", None),
+            ("training.optimization.optimizer.betas", [0.9], "too short", "a list of numbers, each at least 0, less than 1, exactly 2 entries", None),
             ("data.processors.imputer.constant", {"sst": "0"}, "constant.sst='0' is text", None, "quotes: 0"),
             ("model.layer_kernels", {"Linear": "torch"}, "layer_kernels.Linear='torch' is no mapping", None, None),
             ("training", 3, "training=3 is no mapping", "a mapping with the keys", None),
