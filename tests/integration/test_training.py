@@ -109,7 +109,7 @@ def test_resume_after_a_stop_goes_on_exactly(
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     done = run(tmp_path, cache, *options)
-    assert f"step {every}" in done.stdout
+    assert f"goes on at step {every}" in done.stdout
     resumed = tmp_path / "outputs" / "stopped"
     assert losses(resumed) == losses(reference)
     for name, weight in weights(reference).items():
