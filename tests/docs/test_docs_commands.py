@@ -21,7 +21,7 @@ from etesian.kernels.resolve import resolve_kernels
 from etesian.schema import registry
 from etesian.training import losses
 
-RUN = {"version", "config show", "config generate", "config reference"}
+RUN = {"version", "kernels list", "config show", "config generate", "config reference"}
 """Commands that are cheap enough to be run."""
 
 

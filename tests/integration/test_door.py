@@ -82,3 +82,16 @@ def test_train_stops_at_the_same_door(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(["train", "data.forcing=[insolaton]"]) == 2
     assert "did you mean 'insolation'?" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_kernels_are_run_before_the_dataset_is_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ["model.layer_kernels.LayerNorm._target_=faulty_kernels.Scale", "~model.layer_kernels.LayerNorm.eps"]
+    missing = "system.input.dataset=/nope.zarr"
+    assert cli.main(["config", "validate", *wrong, missing]) == 2
+    assert "/nope.zarr" in capsys.readouterr().err
+    wrong[0] = wrong[0].replace("Scale", "FailsForward")
+    assert cli.main(["config", "validate", *wrong, missing, "training.precision=bf16-mixed"]) == 2
+    said = capsys.readouterr().err
+    assert "/nope.zarr" not in said
+    assert "FailsForward does not run on cpu with training.precision=bf16-mixed" in said
+    assert "RuntimeError: no driver" in said

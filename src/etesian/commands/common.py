@@ -135,6 +135,14 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("etesian")
 
 
+def local_rank() -> int:
+    """Return the number of this process on its machine, as torchrun, Lightning or Slurm tells it; 0 when alone."""
+    told = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
+    if not told.isdecimal():
+        raise UserError(f"LOCAL_RANK or SLURM_LOCALID is {told!r}", where="LOCAL_RANK", allowed="0, 1, 2, ...")
+    return int(told)
+
+
 def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
     """Check a config against the machine, the kernels and the dataset.
 
@@ -143,4 +151,4 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Exp
     from etesian.training.experiment import check_experiment as check
 
     preset = composed.choices.get("model/layer_kernels")
-    return check(config, cache_dir, preset=preset, overrides=composed.overrides)
+    return check(config, cache_dir, preset=preset, overrides=composed.overrides, local_rank=local_rank())

@@ -8,6 +8,9 @@ from __future__ import annotations
 LINEAR = "linear"
 """y = x W^T + b, with parameters ``weight`` (out, in) and ``bias`` (out,) or None."""
 
+GATED_MLPS = frozenset({"glu", "swiglu", "geglu", "reglu"})
+"""MLPs that have an activation of their own and leave the slot ``Activation`` alone."""
+
 _FAMILIES: dict[str, str] = {
     "torch.nn.Linear": LINEAR,
     "torch.nn.LayerNorm": "layer_norm",
@@ -16,7 +19,13 @@ _FAMILIES: dict[str, str] = {
     "torch.nn.SiLU": "silu",
     "torch.nn.ReLU": "relu",
     "etesian.kernels.norms.AutocastLayerNorm": "layer_norm",
+    "etesian.kernels.liger.LigerLayerNorm": "layer_norm",
+    "liger_kernel.transformers.rms_norm.LigerRMSNorm": "rms_norm",
     "etesian.kernels.mlp.MLP": "mlp",
+    "etesian.kernels.glu.GLU": "glu",
+    "etesian.kernels.glu.SwiGLU": "swiglu",
+    "etesian.kernels.glu.GeGLU": "geglu",
+    "etesian.kernels.glu.ReGLU": "reglu",
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",

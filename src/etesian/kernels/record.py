@@ -45,6 +45,12 @@ class KernelRecord:
     note: str = ""
 
 
+def config_key(component: str, slot: str) -> str:
+    """Return the config key of a slot of ``model``, or of a component."""
+    prefix = "model" if component == "model" else f"model.{component}"
+    return f"{prefix}.layer_kernels.{slot}"
+
+
 def table(records: Sequence[KernelRecord]) -> Table:
     """Lay the records out for a terminal of 80 columns: the kernel, and below it family, library, origin and note."""
     from rich import box

@@ -10,8 +10,8 @@ from torch import nn
 
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.kernels.arguments import check_arguments
-from etesian.kernels.families import LINEAR, family_of
-from etesian.kernels.record import KernelRecord
+from etesian.kernels.families import GATED_MLPS, LINEAR, family_of
+from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot
 from etesian.kernels.targets import TargetError, import_target, library_of
 from etesian.schema.model import ModelSettings
@@ -45,7 +45,7 @@ class KernelFactory:
             If the target refuses its arguments, or returns something that is no module.
         """
         record = self.record
-        where = _key(record.component, record.slot)
+        where = config_key(record.component, record.slot)
         try:
             layer = self.target(*positional, **(record.arguments | keywords))
         except (TypeError, ValueError, RuntimeError, ImportError, AttributeError) as cause:
@@ -136,16 +136,10 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     return ComponentKernels(**used, records=_records(settings, factories))
 
 
-def _key(component: str, slot: str) -> str:
-    prefix = "model" if component == "model" else f"model.{component}"
-    return f"{prefix}.layer_kernels.{slot}"
-
-
 def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
+    known = ", ".join(SLOTS)
     return [
-        Problem(
-            f"unknown layer kernel slot {name!r}", _key(component, name), ", ".join(SLOTS), did_you_mean(name, SLOTS)
-        )
+        Problem(f"unknown layer kernel slot {name!r}", config_key(component, name), known, did_you_mean(name, SLOTS))
         for name in mapping
         if name not in SLOTS
     ]
@@ -154,7 +148,7 @@ def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
 def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:
     if slot not in mapping:
         return "default"
-    key = _key(component, slot)
+    key = config_key(component, slot)
     parent = key.rsplit(".", maxsplit=1)[0]
     for override in overrides:
         name, _, value = override.lstrip("+~").partition("=")
@@ -172,7 +166,7 @@ def _resolve_slot(
     problems: list[Problem],
 ) -> KernelFactory | None:
     """Return the factory of one slot; what is wrong with it goes to `problems`."""
-    where = _key(component, slot.name)
+    where = config_key(component, slot.name)
     entry = {"_target_": slot.target, **slot.arguments} if entry is None else entry
     path = entry.get("_target_")
     if not isinstance(path, str):
@@ -219,7 +213,7 @@ def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Pro
     problems, seen = [], set()
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
-        where = _key(linear.component, "Linear")
+        where = config_key(linear.component, "Linear")
         if linear.family == LINEAR or where in seen:
             continue
         seen.add(where)
@@ -239,7 +233,8 @@ def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, Kerne
             record = factories[component][slot].record
             if record.component == component:
                 users = _users(component, slot, factories)
-                records.append(_noted(record, users, settings))
+                gated = [name for name in users if factories[name]["MLP"].record.family in GATED_MLPS]
+                records.append(_noted(record, users, settings, gated))
     return records
 
 
@@ -247,9 +242,13 @@ def _users(component: str, slot: str, factories: Mapping[str, Mapping[str, Kerne
     return [name for name in COMPONENTS if factories[name][slot].record.component == component]
 
 
-def _noted(record: KernelRecord, users: list[str], settings: ModelSettings) -> KernelRecord:
+def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gated: list[str]) -> KernelRecord:
     if not users:
         return replace(record, note="not used: every component has its own")
+    if record.slot == "Activation" and gated:
+        plain = [name for name in users if name not in gated]
+        note = f"used in {', '.join(plain)}" if plain else "not used: the MLP has its own"
+        return replace(record, note=note)
     if record.slot in ("QueryNorm", "KeyNorm"):
         normed = [name for name in users if getattr(settings, name).qk_norm]
         if not normed:

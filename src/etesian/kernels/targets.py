@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import pkgutil
 import typing
@@ -16,12 +17,7 @@ from torch import nn
 
 from etesian import __version__
 from etesian.errors import Problem, did_you_mean
-
-EXTRAS = {
-    "liger_kernel": ("liger-kernel", "liger"),
-    "transformer_engine": ("transformer-engine", "transformer_engine"),
-}
-"""Import name to (distribution, extra of etesian that installs it)."""
+from etesian.kernels.libraries import EXTRAS, installation
 
 
 class TargetError(Exception):
@@ -67,8 +63,14 @@ def import_target(path: str, *, slot: str, where: str) -> Any:
 
 
 def library_of(found: Any, path: str) -> tuple[str, str]:
-    """Return the distribution that provides an imported target, and its version."""
+    """Return the distribution that provides an imported target, and its version.
+
+    An adapter of this package for a class of another library counts as that library's.
+    """
     top = path.split(".", maxsplit=1)[0]
+    if top == "etesian":
+        bases = [base.__module__.partition(".")[0] for base in inspect.getmro(found)] if inspect.isclass(found) else []
+        top = next((base for base in bases if base in EXTRAS), top)
     if top == "etesian":
         return "etesian", __version__
     if top in EXTRAS:
@@ -93,14 +95,18 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
     except ModuleNotFoundError as cause:
         if cause.name != name:
             raise TargetError(_import_failure(name, path, slot, where, cause)) from cause
-        distribution, mend = name, f"install the library that provides {name!r}, or correct the path"
-        if name in EXTRAS:
-            distribution, extra = EXTRAS[name]
-            mend = f"pip install 'etesian[{extra}]'"
-        what = f"slot {slot}: {path} can't be imported: the library is missing ({distribution}): {_text(cause)}"
-        raise TargetError(Problem(what, where, mend=mend)) from cause
+        raise TargetError(_library_missing(name, path, slot, where, cause)) from cause
     except Exception as cause:
         raise TargetError(_import_failure(name, path, slot, where, cause)) from cause
+
+
+def _library_missing(name: str, path: str, slot: str, where: str, cause: BaseException) -> Problem:
+    distribution, mend = name, f"install the library that provides {name!r}, or correct the path"
+    if name in EXTRAS:
+        distribution, extra = EXTRAS[name]
+        mend = installation(extra)
+    what = f"slot {slot}: {path} can't be imported: the library is missing ({distribution}): {_text(cause)}"
+    return Problem(what, where, mend=mend)
 
 
 def _step_into(found: Any, parts: list[str], position: int, slot: str, where: str) -> Any:
@@ -147,8 +153,11 @@ def _import_failure(module: str, path: str, slot: str, where: str, cause: BaseEx
     what = f"slot {slot}: {path} can't be imported: importing {module!r} failed: {_text(cause)}"
     missing = (cause.name or "").split(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
     top = module.split(".", maxsplit=1)[0]
+    if missing in EXTRAS and importlib.util.find_spec(missing) is None:  # an adapter of a library that is not there
+        return _library_missing(missing, path, slot, where, cause)
     if missing in EXTRAS or (missing and top in EXTRAS):
-        return Problem(what, where, mend=f"pip install 'etesian[{EXTRAS.get(missing, EXTRAS.get(top, ('', '')))[1]}]'")
+        _, extra = EXTRAS.get(missing) or EXTRAS[top]
+        return Problem(what, where, mend=installation(extra))
     return Problem(what, where, mend=f"install {missing!r}" if missing else f"mend the installation of {top!r}")
 
 

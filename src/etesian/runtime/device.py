@@ -31,6 +31,27 @@ def get_device(name: str) -> torch.device:
     return device
 
 
+def device_of_process(accelerator: str, local_rank: int) -> torch.device:
+    """Return the device of one process of a run: the one with its number, or the CPU that all share.
+
+    Parameters
+    ----------
+    accelerator : str
+        ``system.hardware.accelerator``.
+    local_rank : int
+        Number of the process on its machine.
+
+    Raises
+    ------
+    UserError
+        If this machine has no such device.
+    """
+    try:
+        return get_device(accelerator if accelerator == "cpu" else f"{accelerator}:{local_rank}")
+    except UserError as error:
+        raise UserError(str(error.args[0]), where="system.hardware", mend="system=cpu") from error
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given; on a CPU that is always so."""
     if device.type == "cuda":

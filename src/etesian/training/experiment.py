@@ -23,10 +23,11 @@ from etesian.errors import Problem, UserError, did_you_mean
 from etesian.graph.build import check_settings
 from etesian.graph.store import load_or_build
 from etesian.inference.climatology import check_coverage, check_size
+from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
-from etesian.runtime.device import get_device
+from etesian.runtime.device import device_of_process, get_device
 from etesian.schema.config import Config
 from etesian.training.scalers import VariableScaler
 
@@ -98,7 +99,7 @@ class Experiment:
 
 
 def check_experiment(
-    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = ()
+    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = (), local_rank: int = 0
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -112,14 +113,19 @@ def check_experiment(
         Choice of the group ``model/layer_kernels``, for the record of the kernels.
     overrides : sequence of str
         Overrides of the command line, for the same record.
+    local_rank : int
+        Number of this process on its machine: the device on which the kernels are tried.
 
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels, then all that the dataset tells.
+        With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
+        tells.
     """
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
+    device = device_of_process(config.system.hardware.accelerator, local_rank)
+    probe_kernels(kernels, config.model, device, config.training.precision)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)

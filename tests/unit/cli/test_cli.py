@@ -54,7 +54,15 @@ class TestHelp:
 
     @pytest.mark.parametrize(
         "command",
-        [[], *([name] for name in NAMES), ["config", "show"], ["config", "validate"], ["config", "generate"]],
+        [
+            [],
+            *([name] for name in NAMES),
+            ["config", "show"],
+            ["config", "validate"],
+            ["config", "generate"],
+            ["kernels", "list"],
+            ["kernels", "check"],
+        ],
         ids=" ".join,
     )
     def test_every_command_has_help_with_an_example(
@@ -209,8 +217,10 @@ class TestOverridesAndOptions:
         assert options("config", "show") == [option for option in hydra if option != "--cfg"]
         assert options("config", "validate") == hydra
         assert options("config", "generate") == ["--help"]
+        assert options("kernels", "list") == ["--config-dir", "--help"]
+        assert options("kernels", "check") == hydra
         assert options("version") == ["--help"]
-        assert NAMES == ["train", "config", "graph", "dataset", "version"]
+        assert NAMES == ["train", "config", "kernels", "graph", "dataset", "version"]
 
 
 def options(command: str, action: str | None = None) -> list[str]:

@@ -122,6 +122,16 @@ def test_transformer_engine_has_its_own_extra(monkeypatch: pytest.MonkeyPatch) -
     assert found.mend == "pip install 'etesian[transformer_engine]'"
 
 
+def test_an_adapter_of_a_missing_library_names_that_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "liger_kernel", None)
+    monkeypatch.delitem(sys.modules, "etesian.kernels.liger", raising=False)
+    found = problem(norm(_target_="etesian.kernels.liger.LigerLayerNorm"))
+    assert found.mend == "pip install 'etesian[liger]'"
+    assert found.where == "model.layer_kernels.LayerNorm._target_"
+    for part in ("slot LayerNorm", "etesian.kernels.liger.LigerLayerNorm", "the library is missing (liger-kernel)"):
+        assert part in found.what
+
+
 def test_an_unknown_library_keeps_the_cause() -> None:
     found = problem(norm(_target_="no_such_library.Norm"))
     assert "ModuleNotFoundError: No module named 'no_such_library'" in found.what

@@ -1,0 +1,24 @@
+"""Libraries that kernels come from: what installs each, and whether it is there; nothing is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+EXTRAS = {
+    "liger_kernel": ("liger-kernel", "liger"),
+    "transformer_engine": ("transformer-engine", "transformer_engine"),
+}
+"""Import name to (distribution, extra of etesian that installs it)."""
+
+
+def installation(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install 'etesian[{extra}]'"
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,139 @@
+"""Kernels that can be built and are wrong in one way each."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from etesian.kernels.factored import FactoredGraphAttention
+
+
+class Scale(nn.Module):
+    """A norm that is no norm, but that nothing is wrong with."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class NoParameters(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(-1, keepdim=True)
+
+
+class FrozenParameter(Scale):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.weight.requires_grad_(False)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu_()
+
+
+class FailsInBuilding(Scale):
+    def __init__(self, width: int) -> None:
+        raise AssertionError("width is odd")
+
+
+class FailsForward(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("no driver")
+
+
+class _RaisesBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise NotImplementedError("only forward")
+
+
+class FailsBackward(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return _RaisesBackward.apply(super().forward(x))
+
+
+class OtherShape(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[..., :-1]
+
+
+class Tuple(Scale):
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return super().forward(x), None
+
+
+class OtherDtype(Scale):
+    """Computes and returns float32, whatever comes in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).float()
+
+
+class Halves(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).half()
+
+
+class NotANumber(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).sqrt()
+
+
+class NoGradientAtZero(Scale):
+    """Finite forward, with an infinite slope."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward((x * 0).sqrt() + x)
+
+
+class Detached(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).detach()
+
+
+class InputDetached(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.detach())
+
+
+class UnusedParameter(Scale):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.spare = nn.Parameter(torch.ones(1))
+
+
+class Float32Only(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float32:
+            raise TypeError(f"takes float32 only, not {x.dtype}")
+        return super().forward(x)
+
+
+class FailsAsActivation(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("no activation")
+
+
+class AttentionWithoutKeys(FactoredGraphAttention):
+    """Passes no gradient to the keys."""
+
+    def forward(self, query, key, *others):
+        return super().forward(query, key.detach(), *others)
+
+
+class AttentionOfFewHeads(FactoredGraphAttention):
+    def forward(self, query, *others):
+        if query.shape[1] > 2:
+            raise ValueError(f"{query.shape[1]} heads are too many")
+        return super().forward(query, *others)
