@@ -86,6 +86,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone (`| head`); keep Python from complaining again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except (OSError, MemoryError, RuntimeError) as error:
+        told = _of_the_machine(error)
+        if told is None:
+            raise
+        print(format_error(told), file=sys.stderr)
+        return EXIT_CODE
+
+
+def _of_the_machine(error: Exception) -> UserError | None:
+    """Turn what the file system or the memory refuses into a user error; None for any other fault.
+
+    Where a mistake can be foreseen it is reported with its config key. This is for the rest: a folder that lost its
+    permissions meanwhile, a name that the file system does not take, a model that does not fit.
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        return UserError(f"{error.strerror or type(error).__name__}", where=str(error.filename))
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
+        return UserError(
+            f"the memory does not suffice: {text or type(error).__name__}",
+            mend="smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
+            "dataloader.batch_size; gradient_checkpointing: true",
+        )
+    return None
 
 
 def _run(argv: list[str]) -> int:

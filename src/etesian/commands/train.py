@@ -6,9 +6,14 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etesian.commands import common
-from etesian.errors import UserError
+from etesian.errors import Problem, UserError
+
+if TYPE_CHECKING:
+    from etesian.compose import Composed
+    from etesian.schema.config import Config
 
 DESCRIPTION = "Train a model. With no argument: the embedded dataset, on a CPU, in about two minutes."
 EPILOG = (
@@ -43,13 +48,42 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.cfg:
         return common.print_config(args)
-    for overrides in common.job_overrides(args):
-        _train_one(args, overrides)
+    jobs = [(overrides, *common.load_config(args, overrides)) for overrides in common.job_overrides(args)]
+    _check_run_ids([config.training.run_id for _, config, _ in jobs])
+    for number, (overrides, config, composed) in enumerate(jobs, start=1):
+        if len(jobs) > 1:
+            print(f"Job {number} of {len(jobs)}: {' '.join(overrides)}", flush=True)
+        try:
+            _train_one(args, overrides, config, composed)
+        except UserError as error:
+            raise _with_number(error, number, len(jobs)) from error
     return 0
 
 
-def _train_one(args: argparse.Namespace, overrides: list[str]) -> None:
-    config, composed = common.load_config(args, overrides)
+def _check_run_ids(names: list[str | None]) -> None:
+    """Refuse jobs of one name: the second would go on with the first."""
+    twice = sorted({name for name in names if name is not None and names.count(name) > 1})
+    if twice:
+        raise UserError(
+            f"{names.count(twice[0])} jobs are named {twice[0]!r}: the second would go on with the run of the first",
+            where="training.run_id",
+            allowed="null, which names each job anew, or a name for each",
+            mend="'training.run_id=seed-${training.seed}', with a key that the jobs differ in",
+        )
+
+
+def _with_number(error: UserError, number: int, jobs: int) -> UserError:
+    """Say which of several jobs stopped, and what became of the others."""
+    if jobs == 1:
+        return error
+    before = "none before it" if number == 1 else "those before it are done"
+    after = "it was the last" if number == jobs else f"the {jobs - number} after it were not started"
+    return UserError.collect(
+        [*error.problems, Problem(f"job {number} of {jobs} stopped: {before}, {after}", where="--multirun")]
+    )
+
+
+def _train_one(args: argparse.Namespace, overrides: list[str], config: Config, composed: Composed) -> None:
     experiment = common.check_experiment(config, composed, common.cache_dir())
     from etesian.training.fit import train
     from etesian.training.report import finish

@@ -42,15 +42,15 @@ def _earlier(
     spacing = spacing_of(dataset.dates, f"dataloader.{name}")
     if spacing is None:
         return dataset
-    first_there = open_split(name, _period(split, None, _text(dataset.dates[-1])), cache_dir).dates[0]
+    whole = open_split(name, _period(split, None, _text(dataset.dates[-1])), cache_dir)
     first = dataset.dates[0].astype("datetime64[s]")
     month = first.astype("datetime64[M]")
-    for back in range(dates, 0, -1):
+    for back in range(min(dates, len(whole.dates)), 0, -1):
         if spacing.months:
             start = (month - back * spacing.months).astype("datetime64[s]") + (first - month.astype("datetime64[s]"))
         else:
             start = first - np.timedelta64(back * spacing.seconds, "s")
-        if start >= first_there:
+        if start >= whole.dates[0]:
             return open_split(name, _period(split, _text(start), _text(dataset.dates[-1])), cache_dir)
     return dataset
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from etesian.data.gridded import GriddedDataset
 from etesian.data.period import check_covered, common_period, seconds_of, spacing_of
@@ -103,6 +104,7 @@ def open_split(name: SplitName, split: SplitSettings, cache_dir: Path) -> Gridde
     period, keys = _period(split, options, key)
     options = find_stores(options, cache_dir, f"{key}.dataset_config")
     whole = _open({option: value for option, value in options.items() if option != "frequency"}, key)
+    _check_order(whole.dates, key)
     check_covered(whole.dates, period, keys)
     dataset = _open(options | {side: value for side, value in period.items() if value is not None}, key)
     if len(dataset.dates) == 0:
@@ -112,6 +114,17 @@ def open_split(name: SplitName, split: SplitSettings, cache_dir: Path) -> Gridde
     if dataset.missing:
         logger.info("%s: %d of %d dates are missing", name, len(dataset.missing), len(dataset))
     return dataset
+
+
+def _check_order(dates: NDArray[np.datetime64], key: str) -> None:
+    """Check that the dates are dates, each after the one before."""
+    wrong = np.flatnonzero(~(dates[1:] > dates[:-1]))  # catches dates that are none too
+    if wrong.size:
+        raise UserError(
+            f"the dates are not in order: {dates[wrong[0]]} is followed by {dates[wrong[0] + 1]}",
+            where=f"{key}.dataset_config",
+            mend="make the dataset again; anemoi-datasets writes dates in order",
+        )
 
 
 def _period(
@@ -213,7 +226,7 @@ def _differences(splits: Splits) -> list[Problem]:
         if list(dataset.variables) != list(training.variables):
             problems.append(Problem(_unlike(name, dataset.variables, training.variables), where=where))
         for axis in ("latitudes", "longitudes"):
-            if not np.array_equal(getattr(dataset, axis), getattr(training, axis)):
+            if not np.array_equal(getattr(dataset, axis), getattr(training, axis), equal_nan=True):
                 problems.append(Problem(f"the {name} grid is not the training grid: {axis} differ", where=where))
                 break
         if dataset.shape[2] != training.shape[2]:
@@ -257,7 +270,11 @@ def _nans_at_the_door(name: str, dataset: GriddedDataset, imputed: set[str]) -> 
     there = next((index for index in range(len(dataset)) if index not in dataset.missing), None)
     if there is None:
         return [Problem(f"every date of the {name} split is missing", where=f"dataloader.{name}")]
-    counts = np.isnan(dataset[there]).sum(axis=(1, 2))  # (V, E, G) -> (V,)
+    try:
+        counts = np.isnan(dataset[there]).sum(axis=(1, 2))  # (V, E, G) -> (V,)
+    except Exception as cause:  # whatever a damaged store or a lost connection raises
+        what = f"the {name} data at {dataset.dates[there]} cannot be read: {type(cause).__name__} {cause}"
+        return [Problem(" ".join(what.split()), where=f"dataloader.{name}.dataset_config")]
     unknown = np.isnan(sum(dataset.statistics.values()))  # (V,)
     problems = []
     for variable, count, no_statistics in zip(dataset.variables, counts, unknown, strict=True):

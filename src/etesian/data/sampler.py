@@ -66,7 +66,7 @@ class GlobalBatchSampler(Sampler[list[int]]):
         if batches == 0:
             raise UserError(
                 f"{num_samples} samples do not fill one batch of {batch_size} samples x {world_size} processes",
-                where="dataloader.batch_size",
+                where="dataloader.batch_size.training",
                 allowed=f"at most {num_samples // world_size} with {world_size} processes",
                 mend="a smaller dataloader.batch_size, fewer processes, or a longer period",
             )

@@ -182,6 +182,8 @@ def nan_problem(variable: str, date: str, count: int | None, split: str) -> Prob
 def _starts(dates: int, missing: Collection[int], length: int, step: int) -> tuple[NDArray[np.int64], int]:
     """Return the first positions of the windows without a missing date, and how many have one."""
     candidates = max(0, dates - (length - 1) * step)
+    if candidates == 0:
+        return np.empty(0, dtype=np.int64), 0
     there = np.ones(dates, dtype=bool)
     there[list(missing)] = False
     whole = np.ones(candidates, dtype=bool)

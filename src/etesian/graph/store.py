@@ -50,7 +50,7 @@ def load_or_build(
         that was made by something else (it is not replaced).
     """
     if path is not None:
-        _check_name(path)
+        check_path(path)
     latitudes, longitudes = check_coordinates(latitudes, longitudes)
     wanted = graph_fingerprint(latitudes, longitudes, settings)
     target = graph_path(cache_dir, wanted) if path is None else path
@@ -76,7 +76,7 @@ def save_graph(graph: HeteroData, path: Path) -> None:
     UserError
         If `path` does not end in ``.pt``, or can't be written.
     """
-    _check_name(path)
+    check_path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,9 +181,18 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _check_name(path: Path) -> None:
+def check_path(path: Path) -> None:
+    """Check the name of a graph's file, and that no folder has it.
+
+    Raises
+    ------
+    UserError
+        If it does not end in ``.pt``, or is a folder.
+    """
     if path.suffix != ".pt":
         raise UserError(f"a graph's file is named *.pt, not {path.name!r}", where=PATH_KEY, mend=f"{path}.pt")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a graph's file", where=PATH_KEY, mend=f"{PATH_KEY}={path}/graph.pt")
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -242,7 +242,7 @@ def _stage(name: str) -> Iterator[None]:
         yield
     except _Failed:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         cause = error.__cause__ if isinstance(error, UserError) and error.__cause__ is not None else error
         text = str(cause.args[0]) if isinstance(cause, UserError) else f"{type(cause).__name__}: {cause}"
         raise _Failed(f"{name} fails: {text.rstrip()}", own_fault=False) from error

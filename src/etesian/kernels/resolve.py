@@ -48,7 +48,9 @@ class KernelFactory:
         where = config_key(record.component, record.slot)
         try:
             layer = self.target(*positional, **(record.arguments | keywords))
-        except (TypeError, ValueError, RuntimeError, ImportError, AttributeError) as cause:
+        except UserError:
+            raise
+        except (Exception, SystemExit) as cause:  # a kernel of the user's may raise anything
             what = f"slot {record.slot}: building {record.target} failed: {type(cause).__name__}: {cause}"
             raise UserError(what, where=where) from cause
         if not isinstance(layer, nn.Module):

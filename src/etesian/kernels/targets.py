@@ -96,7 +96,7 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
         if cause.name != name:
             raise TargetError(_import_failure(name, path, slot, where, cause)) from cause
         raise TargetError(_library_missing(name, path, slot, where, cause)) from cause
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         raise TargetError(_import_failure(name, path, slot, where, cause)) from cause
 
 
@@ -121,7 +121,7 @@ def _step_into(found: Any, parts: list[str], position: int, slot: str, where: st
         except ModuleNotFoundError as cause:
             if cause.name != module:
                 raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
-        except Exception as cause:
+        except (Exception, SystemExit) as cause:
             raise TargetError(_import_failure(module, path, slot, where, cause)) from cause
     if _has(found, name, parts, position, slot, where):
         return getattr(found, name)
@@ -137,7 +137,7 @@ def _has(found: Any, name: str, parts: list[str], position: int, slot: str, wher
     """Tell whether `found` has the attribute; a module that imports it only now may fail in doing so."""
     try:
         return hasattr(found, name)
-    except Exception as cause:
+    except (Exception, SystemExit) as cause:
         module = ".".join(parts[: position + 1])
         raise TargetError(_import_failure(module, ".".join(parts), slot, where, cause)) from cause
 

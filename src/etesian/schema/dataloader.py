@@ -24,11 +24,11 @@ class SplitInts(Section):
 class NumWorkers(SplitInts):
     """Worker processes a split; 0 reads in the training process."""
 
-    training: int = Field(default=0, ge=0)
+    training: int = Field(default=0, ge=0, le=1024)
     """Training split."""
-    validation: int = Field(default=0, ge=0)
+    validation: int = Field(default=0, ge=0, le=1024)
     """Validation split."""
-    test: int = Field(default=0, ge=0)
+    test: int = Field(default=0, ge=0, le=1024)
     """Test split."""
 
 
@@ -80,7 +80,7 @@ class DataloaderSettings(Section):
     """Samples a batch."""
     limit_batches: LimitBatches = LimitBatches()
     """Shorter epochs."""
-    prefetch_factor: int = Field(default=2, ge=1)
+    prefetch_factor: int = Field(default=2, ge=1, le=1024)
     """Batches that each worker process reads ahead."""
     pin_memory: bool = False
     """Page-locked memory, for quicker copies to a GPU."""

@@ -42,6 +42,11 @@ def describe_type(annotation: Any) -> str:
         return _join([show(value) for value in arguments])
     if origin in (Union, types.UnionType):
         return _join([describe_type(argument) for argument in arguments])
+    if get_origin(arguments[-1] if arguments else None) is Annotated:  # entries with bounds of their own
+        entry = get_args(arguments[-1])
+        bounds = describe_bounds([bound for info in entry[1:] for bound in getattr(info, "metadata", [info])])
+        plain = list[entry[0]] if origin is list else dict[arguments[0], entry[0]]  # type: ignore[valid-type]
+        return f"{describe_type(plain)}, each {bounds}"
     if origin is list:
         return f"a list of {_PLURALS.get(arguments[0]) or _section_plural(arguments[0])}"
     if origin is dict:

@@ -17,7 +17,7 @@ class BlockSettings(Section):
 
     num_heads: int = Field(default=16, ge=1)
     """Attention heads; divides ``model.num_channels``."""
-    mlp_hidden_ratio: float = Field(default=4.0, gt=0)
+    mlp_hidden_ratio: float = Field(default=4.0, gt=0, le=1024)
     """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
     """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
@@ -30,7 +30,7 @@ class BlockSettings(Section):
 class ProcessorSettings(BlockSettings):
     """The processor: blocks on the hidden nodes, one after the other."""
 
-    num_layers: int = Field(default=16, ge=1)
+    num_layers: int = Field(default=16, ge=1, le=1024)
     """Blocks."""
 
 
@@ -96,5 +96,10 @@ class ModelSettings(Section):
             if self.num_channels % heads:
                 raise ValueError(
                     f"model.{name}.num_heads={heads} does not divide model.num_channels={self.num_channels}"
+                )
+            if int(self.num_channels * getattr(self, name).mlp_hidden_ratio) < 1:
+                raise ValueError(
+                    f"model.{name}.mlp_hidden_ratio={getattr(self, name).mlp_hidden_ratio} leaves no hidden channel"
+                    f" of model.num_channels={self.num_channels}"
                 )
         return self

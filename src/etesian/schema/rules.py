@@ -15,6 +15,12 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _roles(config)
     yield from _length(config)
     yield from _levels(config)
+    if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
+        yield Problem(
+            "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
+            "diagnostics.scores.climatology_file",
+            "null, or climatology: monthly or daily, as the file's",
+        )
 
 
 def _precision(config: Config) -> Iterator[Problem]:
@@ -34,6 +40,12 @@ def _residual(config: Config) -> Iterator[Problem]:
             f"model.residual.step={step} asks for an input step that task.multistep_input={steps} does not hold",
             "model.residual.step",
             f"a whole number from {-steps} to -1",
+        )
+    if config.model.residual.kind == "none" and step != -1:
+        yield Problem(
+            f"model.residual.step={step} does nothing with model.residual.kind='none'",
+            "model.residual.step",
+            "-1, or model.residual.kind=skip",
         )
 
 
@@ -68,6 +80,12 @@ def _length(config: Config) -> Iterator[Problem]:
             f" warmup_t={schedule.warmup_t}",
             "training.optimization.lr_scheduler.t_initial",
             f"more than {schedule.warmup_t}, or null for the length of the run {steps or ''}".rstrip(),
+        )
+    if schedule.t_initial is not None and schedule.kind == "constant":
+        yield Problem(
+            f"training.optimization.lr_scheduler.t_initial={schedule.t_initial} does nothing with kind='constant'",
+            "training.optimization.lr_scheduler.t_initial",
+            "null, or kind: cosine",
         )
     if schedule.lr_min > config.training.optimization.lr:
         yield Problem(

@@ -30,6 +30,11 @@ class RolloutSettings(Section):
             raise ValueError(
                 f"task.rollout.maximum={self.maximum} is never reached with task.rollout.epoch_increment=0"
             )
+        if self.epoch_increment > 0 and self.maximum == self.start:
+            raise ValueError(
+                f"task.rollout.epoch_increment={self.epoch_increment} changes nothing:"
+                f" task.rollout.maximum={self.maximum} is task.rollout.start"
+            )
         return self
 
     def at_epoch(self, epoch: int) -> int:

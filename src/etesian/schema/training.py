@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from etesian.schema.base import Section
 
@@ -34,7 +34,7 @@ class OptimizerSettings(Section):
 
     kind: Literal["adamw"] = "adamw"
     """Which optimiser."""
-    betas: list[float] = Field(default=[0.9, 0.95], min_length=2, max_length=2)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(default=[0.9, 0.95], min_length=2, max_length=2)
     """Decay rates of the running means of the gradient and its square."""
     eps: float = Field(default=1e-8, gt=0)
     """Added to the denominator."""
@@ -75,7 +75,7 @@ class TrainingSettings(Section):
     """Run (or checkpoint file) that a new run starts from."""
     load_weights_only: bool = False
     """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
-    seed: int = Field(default=1234, ge=0)
+    seed: int = Field(default=1234, ge=0, le=2**32 - 1)
     """Seed of the weights and of the order of the samples."""
     deterministic: bool = False
     """Only algorithms that give the same bits every time."""
@@ -97,6 +97,19 @@ class TrainingSettings(Section):
     """Weights of the loss over points and variables, by a name of your choice."""
     optimization: OptimizationSettings
     """Optimiser and learning rate."""
+
+    @field_validator("run_id")
+    @classmethod
+    def _names_a_folder(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if {"/", "\\"} & set(name) or name in (".", ".."):
+            raise ValueError(f"training.run_id={name!r} is no name: it becomes a folder under system.output.root")
+        if not name.isprintable() or name != name.strip() or len(name.encode()) > 200:
+            raise ValueError(
+                f"training.run_id={name[:60]!r} is no name: up to 200 bytes without line breaks or outer spaces"
+            )
+        return name
 
     @model_validator(mode="after")
     def _cross_fields(self) -> TrainingSettings:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from etesian.errors import Problem, UserError, did_you_mean, nearest
-from etesian.schema.base import Section
+from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
 from etesian.schema.describe import describe, keys_of, section_in, show
 from etesian.schema.registry import kinds
@@ -118,7 +118,7 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
     kind = value.get("kind")
     if "kind" not in value:
         found.fail(path, Problem(f"{key} is missing", key, ", ".join(known)))
-    elif kind not in known:
+    elif not isinstance(kind, str) or kind not in known:
         what = f"{key}={show(kind)} is no {group} there is"
         found.fail(path, Problem(what, key, ", ".join(known) or "none", did_you_mean(str(kind), known)))
     else:
@@ -162,6 +162,8 @@ def _problem(detail: Any, prefix: Path, inner: Path, value: Any, root: type[Sect
         return Problem(f"{key} is missing", key, allowed, mend)
     given = _value_at(value, inner)
     what, mend = _objection(kind, key, given, field)
+    if kind == "beyond_largest":
+        allowed = f"{allowed or 'whole numbers'}, at most {LARGEST} either way"
     return Problem(what, key, allowed or _allowed_entry(detail), mend)
 
 
@@ -187,6 +189,13 @@ def _objection(kind: str, key: str, given: Any, field: Any) -> tuple[str, str | 
         what = f"{key}={show(given)} is no {'list' if kind == 'list_type' else 'mapping'}"
     elif kind.startswith(("greater_than", "too_short")):
         what = f"{key}={show(given)} is too {'short' if kind == 'too_short' else 'small'}"
+    elif kind == "empty_text":
+        what = f"{key}={show(given)} holds empty text"
+        mend = f"{key}=null" if allowed.endswith("null") else None
+    elif kind == "finite_number":
+        what = f"{key}={show(given)} is not finite"
+    elif kind == "beyond_largest":
+        what = f"{key}={show(given)} is too large"
     elif kind.startswith(("less_than", "too_long")):
         what = f"{key}={show(given)} is too {'long' if kind == 'too_long' else 'large'}"
     return what, mend

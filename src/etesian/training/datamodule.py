@@ -65,9 +65,12 @@ class ForecastDataModule(pl.LightningDataModule):
         weight zero, so that every sample counts once.
         """
         dataset = self.windows(split, rollout)
+        size = getattr(self.settings.batch_size, split)
+        if not shuffle:  # beyond the windows there are, a batch would hold nothing but padding
+            size = min(size, -(-len(dataset) // world_size))
         sampler = GlobalBatchSampler(
             len(dataset),
-            getattr(self.settings.batch_size, split),
+            size,
             rank=rank,
             world_size=world_size,
             seed=self.seed,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import HeteroData
 
+from etesian.data.gridded import GriddedDataset
 from etesian.data.history import with_initial_states
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
@@ -21,8 +22,10 @@ from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.graph.build import check_settings
-from etesian.graph.store import load_or_build
+from etesian.graph.nodes import check_coordinates
+from etesian.graph.store import check_path, load_or_build
 from etesian.inference.climatology import check_coverage, check_size
+from etesian.inference.climatology_file import load_climatology
 from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
@@ -148,6 +151,12 @@ def _caught(check: Callable[[Experiment], None], experiment: Experiment) -> Sequ
     return ()
 
 
+def units_of(dataset: GriddedDataset) -> dict[str, str]:
+    """Return the units of the variables whose metadata tell."""
+    metadata = dataset.variables_metadata
+    return {name: str(entry["units"]) for name, entry in metadata.items() if entry.get("units")}
+
+
 def _check_device(config: Config) -> None:
     hardware = config.system.hardware
     if hardware.accelerator == "cpu":
@@ -196,12 +205,22 @@ def _check_processors(experiment: Experiment) -> None:
 
 def _check_graph(experiment: Experiment) -> None:
     check_settings(experiment.config.graph)
+    check_coordinates(experiment.splits.training.latitudes, experiment.splits.training.longitudes)
+    if experiment.config.system.input.graph is not None:
+        check_path(Path(experiment.config.system.input.graph).expanduser())
 
 
 def _check_climatology(experiment: Experiment) -> None:
     """Check that the climatology can be made and has a value for every date that is scored."""
     scores, splits = experiment.config.diagnostics.scores, experiment.splits
-    if not scores.enabled or scores.climatology == "none" or scores.climatology_file is not None:
+    if not scores.enabled or scores.climatology == "none":
+        return
+    if scores.climatology_file is not None:
+        data, units = splits.training, units_of(splits.training)
+        load_climatology(
+            Path(scores.climatology_file), scores.climatology, experiment.variables.output, data.latitudes,
+            data.longitudes, units,
+        )  # fmt: skip
         return
     check_size(splits.training, allow_large=scores.allow_large)
     check_coverage(scores.climatology, splits.training.dates, splits.test.dates)

@@ -29,6 +29,7 @@ from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoin
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
+from etesian.training.finite import FiniteLosses
 from etesian.training.losses import build_loss
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
@@ -153,7 +154,11 @@ def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version=""))
     record = {"config": resolved(config), "kernels": kernels_json(experiment.kernels.records)}
-    callbacks: list[Callback] = [RunState(record), *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints)]
+    callbacks: list[Callback] = [
+        RunState(record),
+        FiniteLosses(diagnostics.log.interval),
+        *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
+    ]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
     return pl.Trainer(
@@ -302,9 +307,14 @@ def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
     if training.max_epochs is None:
         assert training.max_steps is not None
         return training.max_steps
-    rollouts = [rollout.at_epoch(epoch) for epoch in range(training.max_epochs)]
-    steps = {length: _epoch_steps(config, datamodule, length) for length in set(rollouts)}
-    total = sum(steps[length] for length in rollouts)
+    epoch = total = 0
+    while epoch < training.max_epochs:
+        length = rollout.at_epoch(epoch)
+        epochs = training.max_epochs - epoch
+        if length < rollout.maximum:
+            epochs = min(rollout.epoch_increment, epochs)
+        total += epochs * _epoch_steps(config, datamodule, length)
+        epoch += epochs
     return min(total, training.max_steps or total)
 
 
@@ -314,5 +324,5 @@ def _quieten_lightning() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
                     ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
-                    ".*could not find the monitored key.*"):  # fmt: skip
+                    ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

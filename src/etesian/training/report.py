@@ -17,7 +17,7 @@ from etesian.inference.score_table import lead_labels, scores_table, scores_to_j
 from etesian.inference.scores import MODEL, Scores, ScoreTable
 from etesian.plots.curves import plot_losses, plot_scores, read_history
 from etesian.plots.maps import MapFields, make_frame, plot_maps
-from etesian.training.experiment import Experiment
+from etesian.training.experiment import Experiment, units_of
 from etesian.training.fit import Trained
 from etesian.training.processes import together
 from etesian.training.run_folder import RunFolder
@@ -63,7 +63,7 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
     """
     config, variables = experiment.config, experiment.variables
     leads, first = config.diagnostics.scores.lead_times, config.task.multistep_input
-    units = units_of(experiment)
+    units = units_of(experiment.splits.training)
     references = fit_references(
         experiment.splits.training, config.diagnostics.scores, variables.output, step=experiment.step, units=units
     )
@@ -126,7 +126,7 @@ def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreT
         for lead, label in enumerate(labels):
             fields = MapFields(
                 variable=name,
-                units=units_of(experiment).get(name, ""),
+                units=units_of(experiment.splits.training).get(name, ""),
                 lead_time=label,
                 valid_date=sample.dates[lead],
                 latitudes=data.latitudes,
@@ -137,12 +137,6 @@ def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreT
                 persistence=sample.initial[:, variable],
             )
             plot_maps(fields, run.plots / f"map_{name}_{label.replace(' ', '')}.png", frame)
-
-
-def units_of(experiment: Experiment) -> dict[str, str]:
-    """Return the units of the variables whose metadata tell."""
-    metadata = experiment.splits.training.variables_metadata
-    return {name: str(entry["units"]) for name, entry in metadata.items() if entry.get("units")}
 
 
 def _sample(experiment: Experiment, trained: Trained) -> _Sample:

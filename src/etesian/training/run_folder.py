@@ -50,7 +50,17 @@ class RunFolder:
     def last_checkpoint(self) -> Path | None:
         """The checkpoint that a resumed run goes on from, if there is one."""
         last = self.checkpoints / "last.ckpt"
-        return last if last.is_file() else None
+        if last.is_file():
+            return last
+        others = sorted(file.name for file in self.checkpoints.glob("*.ckpt"))
+        if others or last.exists():
+            raise UserError(
+                f"the run folder {self.path} has no file last.ckpt to go on from",
+                where=str(last),
+                allowed=f"there: {', '.join(others)}" if others else None,
+                mend="copy one of them to last.ckpt, or start another run: training.run_id=NAME",
+            )
+        return None
 
     def check_writable(self) -> None:
         """Check, without making anything, that the folder can be made.
@@ -98,10 +108,7 @@ class RunFolder:
         UserError
             Naming each key of the data, graph, model and task that differs.
         """
-        stored_file = self.path / "config.yaml"
-        if not stored_file.is_file():
-            return
-        stored = yaml.safe_load(stored_file.read_text())
+        stored = self._stored_config()
         problems = [
             Problem(
                 f"run {self.run_id!r} was trained with {key}={_short(before)}, this config has {_short(now)}",
@@ -113,6 +120,24 @@ class RunFolder:
         ]
         if problems:
             raise UserError.collect(problems)
+
+    def _stored_config(self) -> dict[str, Any]:
+        file = self.path / "config.yaml"
+        try:
+            stored = yaml.safe_load(file.read_bytes())
+        except FileNotFoundError:
+            stored, reason = None, "is missing"
+        except (OSError, yaml.YAMLError) as cause:
+            stored, reason = None, f"can't be read: {' '.join(str(cause).split())}"
+        else:
+            reason = "holds no config"
+        if isinstance(stored, dict) and all(isinstance(stored.get(name), dict) for name in EXPERIMENT_SECTIONS):
+            return stored
+        raise UserError(
+            f"run {self.run_id!r} can't be gone on with: its config.yaml {reason}, so nothing tells what was trained",
+            where=str(file),
+            mend=f"start a new run from its weights: training.fork_run_id={self.run_id}",
+        )
 
 
 def find_checkpoint(root: Path, reference: str) -> Path:

@@ -6,7 +6,7 @@ Each kind declares its section of the config beside it and registers it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -40,7 +40,7 @@ class VariableScaler(Section):
     kind: Literal["variable"] = "variable"
     default: float = Field(default=1.0, ge=0)
     """Weight of the outputs that are not named."""
-    weights_by_name: dict[str, float] = Field(default={}, alias="weights")
+    weights_by_name: dict[str, Annotated[float, Field(ge=0)]] = Field(default={}, alias="weights")
     """Output variable to weight."""
 
     def weights(self, key: str, graph: HeteroData, outputs: Sequence[str]) -> Tensor:
@@ -79,4 +79,10 @@ def loss_weights(settings: TrainingSettings, graph: HeteroData, outputs: Sequenc
         scaler = settings.scalers[name]
         assert isinstance(scaler, NodeAttributeScaler | VariableScaler)
         weights = weights * scaler.weights(f"training.scalers.{name}", graph, outputs)
+    if not bool(weights.any()):
+        raise UserError(
+            f"the scalers {', '.join(settings.training_loss.scalers)} leave every output a weight of 0",
+            where="training.scalers",
+            allowed="at least one weight above 0",
+        )
     return weights

@@ -81,4 +81,4 @@ def test_a_limit_takes_the_first_batches():
 def test_no_full_batch_is_an_error():
     with pytest.raises(UserError, match="7 samples do not fill one batch of 4 samples x 2 processes") as error:
         GlobalBatchSampler(7, 4, 0, 2, 0, shuffle=True, pad=False)
-    assert error.value.problems[0].where == "dataloader.batch_size"
+    assert error.value.problems[0].where == "dataloader.batch_size.training"
