@@ -8,7 +8,7 @@ from etesian.graph.edges import Edges
 
 
 class NoEdges(nn.Module):
-    """Returns zeros for whatever comes in, so that a node knows its own data alone (the block adds ``own`` of the destination node)."""
+    """Returns zeros for whatever comes in, so that a node knows its own data alone, which the block adds (``own``)."""
 
     def __init__(self, num_heads: int, head_channels: int) -> None:
         super().__init__()
