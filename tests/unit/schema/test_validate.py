@@ -208,7 +208,7 @@ class TestKinds:
 
     def test_rules_of_a_kind(self, tree: Tree) -> None:
         found = only(tree, "model.encoder.num_heads", 5)
-        assert found.what == "model.encoder.num_heads=5 does not divide model.num_channels=64"
+        assert found.what == "model.encoder.num_heads=5 does not divide model.num_channels=32"
         assert found.where == "model.encoder.num_heads"
 
     def test_null(self, tree: Tree) -> None:
@@ -240,7 +240,7 @@ class TestRulesBetweenSections:
         ("changes", "where"),
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
-            ({"model.residual.step": -3}, "model.residual.step"),
+            ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
             ({"data.processors.imputer": {"mean": ["a"], "constant": {"a": 0}}}, "data.processors.imputer"),
