@@ -44,8 +44,8 @@ def find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:
     UserError
         If no place has it.
     """
-    name = config_name.removesuffix(".yaml")
-    path = Path(name)
+    path = Path(config_name.removesuffix(".yaml"))
+    name = path.name
     if len(path.parts) != 1:
         raise UserError(
             f"--config-name takes a name, not a path: {config_name}",

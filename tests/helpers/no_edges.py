@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from etesian.graph.edges import Edges
 
 
 class NoEdges(nn.Module):
-    """Returns zeros, so that a node knows its own data alone (the block adds ``own`` of the destination node)."""
+    """Returns zeros for whatever comes in, so that a node knows its own data alone, which the block adds (``own``)."""
 
     def __init__(self, num_heads: int, head_channels: int) -> None:
         super().__init__()
@@ -24,4 +23,5 @@ class NoEdges(nn.Module):
         edge_bias: Tensor | None,
         edges: Edges,
     ) -> Tensor:
-        return torch.zeros_like(query)
+        others = [tensor for tensor in (key, value, edge_attr, edge_weight, edge_bias) if tensor is not None]
+        return 0.0 * (query + sum(tensor.sum() for tensor in others))  # a gradient, zero, to each of them

@@ -15,6 +15,8 @@ from runs import assert_same_run, command, curve, environment, losses, rows, run
 
 from small_stores import write_store
 
+pytestmark = pytest.mark.timeout(900)
+
 DEBUG = [
     "--config-name", "debug", "training.precision=64-true", "diagnostics.plot.enabled=false",
     "dataloader.limit_batches={training: 6, validation: null, test: 2}", "training.max_epochs=2",

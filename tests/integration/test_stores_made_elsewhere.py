@@ -50,7 +50,7 @@ def test_the_graph_is_used(flow: Path, tmp_path: Path):
     options = [
         "--config-name", "shallow_water", f"system.input.dataset={flow}", "graph.nodes.hidden.resolution=3",
         "model.num_channels=32", "model.processor.num_layers=2", "dataloader.batch_size.training=2",
-        "training.max_epochs=24", "training.gradient_clip={val: 1.0, algorithm: norm}",
+        "training.max_epochs=14", "training.gradient_clip={val: 1.0, algorithm: norm}",
         "training.optimization.lr=4e-3", "training.optimization.lr_scheduler.warmup_t=20",
         "diagnostics.plot.enabled=false", "diagnostics.scores.lead_times=1",
     ]  # fmt: skip

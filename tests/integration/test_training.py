@@ -109,7 +109,7 @@ def test_resume_after_a_stop_goes_on_exactly(
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     done = run(tmp_path, cache, *options)
-    assert f"step {every}" in done.stdout
+    assert f"goes on at step {every}" in done.stdout
     resumed = tmp_path / "outputs" / "stopped"
     assert losses(resumed) == losses(reference)
     for name, weight in weights(reference).items():
@@ -127,7 +127,12 @@ def test_kill_9_in_mid_epoch_then_resume(reference: Path, cache: Path, tmp_path:
     process.wait()
     assert last.exists()
     run(tmp_path, cache, *options)
-    assert losses(tmp_path / "outputs" / "killed") == losses(reference)
+    resumed, whole = losses(tmp_path / "outputs" / "killed"), losses(reference)
+    # The row of a step is written right after its checkpoint: a kill in between loses that row, and no other.
+    assert len(resumed) >= len(whole) - 1
+    assert resumed == {step: whole[step] for step in resumed}
+    for name, weight in weights(reference).items():
+        assert torch.equal(weight, weights(last.parents[1])[name]), name
 
 
 def test_a_finished_run_resumes_for_longer(reference: Path, cache: Path, tmp_path: Path) -> None:

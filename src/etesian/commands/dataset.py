@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etesian.commands import common
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe_parser = actions.add_parser("describe", help=text, description=f"{text[0].upper()}{text[1:]}.",
                                          epilog="example:\n  anemoi-training dataset describe flow.zarr\n",
                                          formatter_class=parser.formatter_class)  # fmt: skip
-    describe_parser.add_argument("path", metavar="PATH", help="a store: a .zarr folder or a .zip")
+    describe_parser.add_argument("path", metavar="PATH", help="a store: a .zarr folder, a .zip, or embedded:NAME")
 
 
 def _add_shallow_water(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +105,10 @@ def describe(path: str) -> int:
     """
     from rich.console import Console
 
-    facts, variables = describe_store(path)
+    from etesian.data.embedded.registry import PREFIX, embedded_store
+
+    store = embedded_store(path, common.cache_dir(), "PATH") if path.startswith(PREFIX) else path
+    facts, variables = describe_store(str(store))
     console = Console()
     console.width = max(console.width, NARROWEST)
     console.print(_facts_table(path, facts))
@@ -179,11 +183,13 @@ def _variables_table(variables: list[dict[str, Any]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in ("variable", "units", "role"):
         table.add_column(column, no_wrap=True)
     numbers = {"mean": "mean", "stdev": "st. dev.", "minimum": "minimum", "maximum": "maximum",
                "tendency": "step st. dev."}  # fmt: skip
+    if all(entry["tendency"] is None for entry in variables):
+        del numbers["tendency"]
     for title in numbers.values():
         table.add_column(title, justify="right", no_wrap=True)
     for entry in variables:

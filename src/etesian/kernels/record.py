@@ -62,6 +62,9 @@ def table(records: Sequence[KernelRecord]) -> Table:
     laid_out.add_column("kernel: family, library, origin", overflow="fold")
     for record in records:
         slot = record.slot if record.component == "model" else f"{record.component}.{record.slot}"
+        if record.note.startswith("not used"):
+            laid_out.add_row(slot, Text(record.note, style="dim"))
+            continue
         arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
         target = f"{record.target}({arguments})" if arguments else record.target
         facts = [record.family, f"{record.library} {record.version}".strip(), record.origin, record.note]

@@ -122,11 +122,12 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     )  # fmt: skip
     if config.training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
+    origin = "new"
     if start is not None:
-        start = _prepare_start(start, config, run, module, datamodule, trainer)
+        start, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
-        _introduce(experiment, run, forecaster)
+        _introduce(experiment, run, forecaster, origin)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
         if start is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
@@ -205,42 +206,39 @@ def _prepare_start(
     module: ForecastModule,
     datamodule: ForecastDataModule,
     trainer: pl.Trainer,
-) -> Path | None:
-    """Check a checkpoint against the model and set where the data go on; return what Lightning restores."""
+) -> tuple[Path | None, str]:
+    """Check a checkpoint against the model and set where the data go on.
+
+    Returns what Lightning restores, and where the run starts, in words.
+    """
     checkpoint = load_checkpoint(start)
     check_weights(start, checkpoint["state_dict"], module)
-    resumes = start.parent == run.checkpoints
+    resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
     if config.training.load_weights_only and not resumes:
         module.load_state_dict(checkpoint["state_dict"])
-        _say(trainer, f"Starting run {run.run_id} with the weights of {start}")
-        return None
+        return None, f"new, with the weights of {start}"
     datamodule.resume_at = position_in_data(checkpoint)
-    if resumes:
-        for logger in trainer.loggers:
-            if isinstance(logger, MetricsCSV):
-                logger.resume_from(checkpoint["global_step"])
-    verb = "Resuming" if resumes else f"Starting run {run.run_id} from {start}, continuing"
-    _say(trainer, f"{verb}{' run ' + run.run_id if resumes else ''} at step {checkpoint['global_step']}")
-    return start
+    if not resumes:
+        return start, f"new, goes on from {start} at step {step}"
+    for logger in trainer.loggers:
+        if isinstance(logger, MetricsCSV):
+            logger.resume_from(step)
+    done = step >= module.run_steps
+    return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
 
 
-def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster) -> None:
-    """Print what is about to run: the kernels, the size of the model, the samples."""
+def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster, origin: str) -> None:
+    """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
-    console.print(f"Run {run.run_id} in {run.path}", highlight=False)
+    console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
     if skipped:
         lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
         console.print(f"left out for missing dates: {lost} windows", highlight=False)
-
-
-def _say(trainer: pl.Trainer, text: str) -> None:
-    if trainer.is_global_zero:
-        print(text, flush=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

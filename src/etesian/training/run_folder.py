@@ -97,8 +97,9 @@ class RunFolder:
         )
 
     def write_config(self, config: dict[str, Any]) -> None:
-        """Write ``config.yaml``, every value resolved."""
-        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        """Write ``config.yaml``, every value resolved, the run's own name included."""
+        named = {**config, "training": {**config["training"], "run_id": self.run_id}}
+        write_text(self.path / "config.yaml", yaml.safe_dump(named, sort_keys=False))
 
     def check_same_experiment(self, config: dict[str, Any]) -> None:
         """Compare the config with that of the run that is resumed.

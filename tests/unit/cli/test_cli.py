@@ -217,8 +217,10 @@ class TestOverridesAndOptions:
         assert options("config", "show") == [option for option in hydra if option != "--cfg"]
         assert options("config", "validate") == hydra
         assert options("config", "generate") == ["--help"]
+        assert options("kernels", "list") == ["--config-dir", "--help"]
+        assert options("kernels", "check") == hydra
         assert options("version") == ["--help"]
-        assert NAMES == ["train", "config", "graph", "dataset", "version"]
+        assert NAMES == ["train", "config", "kernels", "graph", "dataset", "version"]
 
 
 def options(command: str, action: str | None = None) -> list[str]:

@@ -103,3 +103,14 @@ def test_describe_of_nothing_is_an_error(tmp_path, capsys):
 def _copy(source, target, *, without: str) -> None:
     zarr.copy_store(zarr.DirectoryStore(str(source)), zarr.DirectoryStore(str(target)))
     del zarr.open_group(str(target))[without]
+
+
+def test_describe_takes_the_names_that_train_takes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ETESIAN_CACHE", str(tmp_path))
+    assert main(["dataset", "describe", "embedded:ncep-monthly-5deg"]) == 0
+    shown = capsys.readouterr().out
+    assert "t_sig995" in shown
+    assert "step st. dev." not in shown  # the store has none
+    assert "…" not in shown
+    assert main(["dataset", "describe", "embedded:ncep"]) == 2
+    assert "ncep-monthly-5deg" in capsys.readouterr().err

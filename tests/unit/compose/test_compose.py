@@ -86,9 +86,9 @@ class TestSearchPath:
 
     def test_so_do_options_of_groups(self, folder: Path, tmp_path: Path) -> None:
         write(tmp_path / "dir/task/forecaster.yaml", "kind: forecaster\nmultistep_input: 3\n")
-        assert compose(config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 3
+        assert compose("debug", config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 3
         write(folder / "task/forecaster.yaml", "kind: forecaster\nmultistep_input: 4\n")
-        assert compose(config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 4
+        assert compose("debug", config_dir=tmp_path / "dir").tree["task"]["multistep_input"] == 4
 
     def test_a_new_option_of_a_group(self, folder: Path) -> None:
         write(folder / "model/layer_kernels/mine.yaml", "Linear: {_target_: torch.nn.Linear}\n")

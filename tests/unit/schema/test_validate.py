@@ -119,7 +119,13 @@ class TestValues:
             ("data.forcing", "compute", "'compute'", "a list of text or 'computed'", None),
             ("dataloader.training.start", 1.5, "1.5 is a number", "text, a whole number or null", None),
             ("graph.nodes.hidden.resolution", 10, "10 is too large", "a whole number, at least 0, at most 9", None),
-            ("training.optimization.optimizer.betas", [0.9], "too short", "a list of numbers, each at least 0, less than 1, exactly 2 entries", None),
+            (
+                "training.optimization.optimizer.betas",
+                [0.9],
+                "too short",
+                "a list of numbers, each at least 0, less than 1, exactly 2 entries",
+                None,
+            ),
             ("data.processors.imputer.constant", {"sst": "0"}, "constant.sst='0' is text", None, "quotes: 0"),
             ("model.layer_kernels", {"Linear": "torch"}, "layer_kernels.Linear='torch' is no mapping", None, None),
             ("training", 3, "training=3 is no mapping", "a mapping with the keys", None),
@@ -202,7 +208,7 @@ class TestKinds:
 
     def test_rules_of_a_kind(self, tree: Tree) -> None:
         found = only(tree, "model.encoder.num_heads", 5)
-        assert found.what == "model.encoder.num_heads=5 does not divide model.num_channels=64"
+        assert found.what == "model.encoder.num_heads=5 does not divide model.num_channels=32"
         assert found.where == "model.encoder.num_heads"
 
     def test_null(self, tree: Tree) -> None:
@@ -234,7 +240,7 @@ class TestRulesBetweenSections:
         ("changes", "where"),
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
-            ({"model.residual.step": -3}, "model.residual.step"),
+            ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
             ({"data.processors.imputer": {"mean": ["a"], "constant": {"a": 0}}}, "data.processors.imputer"),
