@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import uuid
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 
 from etesian.errors import UserError
+from etesian.files import save_torch
 from etesian.graph.attributes import edge_lengths
 from etesian.graph.build import build_graph
 from etesian.graph.build import fingerprint as graph_fingerprint
@@ -79,15 +78,8 @@ def save_graph(graph: HeteroData, path: Path) -> None:
         If `path` does not end in ``.pt``, or can't be written.
     """
     check_path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                torch.save(graph, file)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        save_torch(path, graph)
     except (OSError, RuntimeError) as cause:  # torch wraps what the file system says
         reason = getattr(cause, "strerror", None) or " ".join(str(cause).split())
         raise UserError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from etesian.errors import Problem, UserError, did_you_mean
+from etesian.files import atomic_path
 from etesian.inference.climatology import GROUPS, Climatology, Kind
 
 KEY = "diagnostics.scores.climatology_file"
@@ -60,17 +59,8 @@ def save_climatology(climatology: Climatology, path: Path, units: Mapping[str, s
         "smoothing_window_days": climatology.window,
     }
     dataset = xr.Dataset({**fields, "covered": covered}, coordinates, attributes)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    try:
+    with atomic_path(Path(path)) as temporary:
         dataset.to_netcdf(temporary, encoding={name: {"zlib": True, "complevel": 1} for name in fields})
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def load_climatology(

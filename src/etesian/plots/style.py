@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from etesian.checkpoint.atomic import atomic_file
+from etesian.files import atomic_file
 from etesian.inference.references import CLIMATOLOGY, DAMPED_PERSISTENCE, PERSISTENCE
 from etesian.inference.scores import MODEL
 

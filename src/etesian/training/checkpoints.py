@@ -14,12 +14,11 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from etesian import __version__
-from etesian.checkpoint.atomic import link, save_torch
+from etesian.checkpoint.read import FORMAT
+from etesian.files import link, save_torch
 from etesian.schema.diagnostics import CheckpointSettings, SaveFrequency
 
 LAST, BEST = "last.ckpt", "best.ckpt"
-FORMAT = 1
-"""Version of the checkpoint's layout under the key ``etesian``."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -6,7 +6,6 @@ import logging
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -15,17 +14,17 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch_geometric.data import HeteroData
 
-from etesian.checkpoint.atomic import write_json
+from etesian.checkpoint.read import check_weights, load_checkpoint
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
-from etesian.errors import Problem, UserError
+from etesian.files import write_json
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.model.build import ModelFields, build_model
 from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema.config import Config
-from etesian.training.checkpoints import FORMAT, AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
@@ -239,67 +238,6 @@ def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster, o
     if skipped:
         lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
         console.print(f"left out for missing dates: {lost} windows", highlight=False)
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint of a run.
-
-    Raises
-    ------
-    UserError
-        If the file is not one.
-    """
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as cause:
-        raise UserError(
-            f"{path} can't be read as a checkpoint: {cause}",
-            where=str(path),
-            mend="name a .ckpt file that a run wrote, or start from an earlier one in the same folder",
-        ) from cause
-    if not _is_of_a_run(checkpoint):
-        raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
-    return checkpoint
-
-
-def _is_of_a_run(checkpoint: Any) -> bool:
-    parts = {"etesian": dict, "state_dict": dict, "loops": dict, "optimizer_states": list, "lr_schedulers": list,
-             "global_step": int}  # fmt: skip
-    if not isinstance(checkpoint, dict) or not all(
-        isinstance(checkpoint.get(key), kind) for key, kind in parts.items()
-    ):
-        return False
-    return checkpoint["etesian"].get("format") == FORMAT and "random" in checkpoint["etesian"]
-
-
-def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn.Module) -> None:
-    """Compare the names and shapes of a checkpoint's weights with those of a model.
-
-    Raises
-    ------
-    UserError
-        Naming the weights that are missing, left over or of another shape.
-    """
-    own = module.state_dict()
-    faults = [f"{name} is missing" for name in own if name not in weights]
-    faults += [f"{name} is not in this model" for name in weights if name not in own]
-    faults += [
-        f"{name} is {tuple(weights[name].shape)} there and {tuple(own[name].shape)} here"
-        for name in own
-        if name in weights and weights[name].shape != own[name].shape
-    ]
-    if faults:
-        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
-        raise UserError.collect(
-            [
-                Problem(
-                    f"the weights of {path} don't fit this model: {shown}",
-                    where="model",
-                    mend="use the data, graph and model sections of the run that wrote the checkpoint"
-                    " (config.yaml in its folder)",
-                )
-            ]
-        )
 
 
 def _epoch_steps(config: Config, datamodule: ForecastDataModule, rollout: int) -> int:

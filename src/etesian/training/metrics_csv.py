@@ -16,8 +16,8 @@ from typing import Any
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from etesian.checkpoint.atomic import atomic_file
 from etesian.errors import UserError
+from etesian.files import atomic_file
 
 _FIXED = ("epoch", "step")
 

@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from etesian.checkpoint.atomic import write_json
 from etesian.data.windows import WindowDataset
+from etesian.files import write_json
 from etesian.inference.references import fit_references
 from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
 from etesian.inference.scores import MODEL, Scores, ScoreTable

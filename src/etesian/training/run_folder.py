@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from etesian.checkpoint.atomic import write_text
 from etesian.errors import Problem, UserError
+from etesian.files import write_text
 from etesian.schema.config import Config
 
 EXPERIMENT_SECTIONS = ("data", "graph", "model", "task")

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
+
+from etesian.data.store import write_store
 
 TEMPERATURE = "t_sig995"
 DAYS_PER_YEAR = 365.25
@@ -21,7 +22,7 @@ def build(source: Path, target: Path) -> None:
     source : Path
         The netCDF file: temperature (T, 36, 72), dates (T,) on the first of each month.
     target : Path
-        Folder of the store, made here. Its ``data`` is (T, 8, 1, 2592), a chunk a date.
+        The store, made here; ends in ``.zarr``. Its ``data`` is (T, 8, 1, 2592), a chunk a date.
     """
     import netCDF4  # needed at first use only
 
@@ -35,10 +36,10 @@ def build(source: Path, target: Path) -> None:
     dates = np.datetime64("1948-01-01", "s") + days * np.timedelta64(86400, "s")
     latitudes, longitudes = (axis.astype(np.float64).ravel() for axis in np.meshgrid(rows, columns, indexing="ij"))
     fields = {TEMPERATURE: temperature.reshape(len(dates), -1)} | forcings(dates, latitudes, longitudes)
-    data = np.empty((len(dates), len(fields), 1, latitudes.size), dtype=np.float32)
-    for position, field in enumerate(fields.values()):
-        data[:, position, 0] = field
-    _write(target, data, dates, latitudes, longitudes, _attributes(fields, citation))
+    shape = (len(dates), latitudes.size)
+    data = np.stack([np.broadcast_to(field, shape).astype(np.float32) for field in fields.values()], axis=1)
+    attributes = {"resolution": "5.0", "field_shape": [rows.size, columns.size], "attribution": citation}
+    write_store(target, data, dates, latitudes, longitudes, list(fields), _metadata(fields), "31d", attributes)
 
 
 def forcings(
@@ -139,7 +140,7 @@ def daily_insolation(
     ) / np.pi
 
 
-def _attributes(fields: dict[str, Any], citation: str) -> dict[str, Any]:
+def _metadata(fields: dict[str, Any]) -> dict[str, dict[str, Any]]:
     metadata: dict[str, dict[str, Any]] = {
         name: {"computed_forcing": True, "constant_in_time": "itude" in name, "units": "1"}
         for name in fields
@@ -150,30 +151,4 @@ def _attributes(fields: dict[str, Any], citation: str) -> dict[str, Any]:
         "computed_forcing": False, "constant_in_time": False, "units": "K",
         "description": "monthly mean air temperature at sigma 0.995",
     }  # fmt: skip
-    return {
-        "variables": list(fields), "variables_metadata": metadata, "frequency": "31d", "resolution": "5.0",
-        "field_shape": [36, 72], "missing_dates": [], "layout": "gridded", "attribution": citation,
-        "constant_fields": [name for name in fields if metadata[name]["constant_in_time"]],
-    }  # fmt: skip
-
-
-def _write(
-    target: Path,
-    data: NDArray[np.float32],
-    dates: NDArray[np.datetime64],
-    latitudes: NDArray[np.float64],
-    longitudes: NDArray[np.float64],
-    attributes: dict[str, Any],
-) -> None:
-    """Write arrays, statistics over all dates, and attributes."""
-    axes = (0, 2, 3)
-    arrays = {
-        "dates": dates, "latitudes": latitudes, "longitudes": longitudes,
-        "mean": data.mean(axis=axes, dtype=np.float64), "stdev": data.std(axis=axes, dtype=np.float64),
-        "maximum": data.max(axis=axes).astype(np.float64), "minimum": data.min(axis=axes).astype(np.float64),
-    }  # fmt: skip
-    root = zarr.open_group(str(target), mode="w")
-    root.create_dataset("data", data=data, chunks=(1, *data.shape[1:]), compressor=zarr.Blosc("lz4", 5, 1))
-    for name, values in arrays.items():
-        root.create_dataset(name, data=values, chunks=values.shape)
-    root.attrs.update(attributes)
+    return metadata

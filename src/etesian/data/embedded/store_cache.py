@@ -66,7 +66,7 @@ def _make(target: Path, fingerprint: str, make: Callable[[Path], None]) -> None:
         shutil.rmtree(leftover)
     workplace = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
     try:
-        folder = workplace / "whole"
+        folder = workplace / "whole.zarr"
         make(folder)
         (folder / MARKER).write_text(json.dumps({"fingerprint": fingerprint} | _census(folder)))
         if target.exists():

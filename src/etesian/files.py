@@ -14,15 +14,13 @@ import torch
 
 
 @contextmanager
-def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that takes its name once it is written and synced to the disk.
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Name a temporary file beside `path` that takes its name once the body is through.
 
     Parameters
     ----------
     path : Path
         The file to make or replace; its folder is made if missing.
-    mode : {"wb", "w"}
-        As for :func:`open`.
 
     Raises
     ------
@@ -30,17 +28,24 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
         Whatever the body raises; `path` is untouched then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
     try:
-        with os.fdopen(descriptor, mode) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        yield temporary
+        _sync(temporary)
+        temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open such a temporary file for writing, ``"wb"`` or ``"w"``; see :func:`atomic_path`."""
+    with atomic_path(path) as temporary, open(temporary, mode) as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:
@@ -76,6 +81,14 @@ def link(existing: Path, name: Path) -> None:
 def _copy(read: Callable[[int], bytes], write: Callable[[bytes], Any]) -> None:
     while block := read(1 << 24):
         write(block)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:
