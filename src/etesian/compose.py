@@ -155,9 +155,6 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
                 break  # the words that follow are the rest of it
             continue
         parsed.append(override)
-        if (before := _same_key(override, parsed[:-1])) is not None:
-            what = f"{_line(before)} and {line} set the same key: only one of them can count"
-            problems.append(Problem(what, override.key_or_group, mend="keep one of them"))
         if override.is_hydra_override():
             mend = "--config-dir DIR" if "searchpath" in line else "system.output.root=DIR sets where runs are written"
             problems.append(Problem(f"{line}: Hydra's own settings are not used here", "command line", mend=mend))
@@ -173,15 +170,6 @@ def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -
     if problems:
         raise UserError.collect(problems)
     return parsed
-
-
-def _same_key(override: Override, earlier: list[Override]) -> Override | None:
-    """Return an earlier override of the same key or group; deleting something and adding it anew is no such case."""
-    for other in earlier:
-        same = (other.key_or_group, other.package) == (override.key_or_group, override.package)
-        if same and not (other.is_delete() and (override.is_add() or override.is_force_add())):
-            return other
-    return None
 
 
 def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
