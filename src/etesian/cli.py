@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -72,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM in training.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks
+            stream.reconfigure(errors="replace")
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:

@@ -167,6 +167,9 @@ class TestOtherEnds:
             (SystemExit(0), 0),
             (SystemExit(None), 0),
             (SystemExit(3), 3),
+            (OSError(36, "File name too long", "x" * 300), 2),
+            (MemoryError(), 2),
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2),
         ],
     )
     def test_status(self, end: BaseException, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +202,10 @@ class TestOtherEnds:
 
 class TestOverridesAndOptions:
     def test_overrides_may_stand_on_both_sides_of_options(self, capsys: pytest.CaptureFixture[str]) -> None:
-        words = ["training.seed=1", "--config-name", "debug", "training.seed=2", "task.multistep_input=3"]
+        words = ["training.seed=1", "--config-name", "debug", "training.max_steps=7", "task.multistep_input=3"]
         assert cli.main(["train", *words, "--cfg", "job"]) == 0
         said = capsys.readouterr().out
-        assert "seed: 2" in said
+        assert "max_steps: 7" in said
         assert "multistep_input: 3" in said
 
     def test_short_options(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,7 +172,7 @@ class TestOverrides:
         assert composed.tree["new"] == {"key": 1}
 
     def test_a_key_that_was_added_may_be_set(self) -> None:
-        assert not compose(overrides=["+training.x.y=1", "training.x.y=2"]).absent
+        assert not compose(overrides=["+training.x={a: 1}", "training.x.a=2"]).absent
 
     def test_deleting(self) -> None:
         assert (
@@ -329,3 +329,30 @@ def test_yaml_keeps_the_order_and_reads_back() -> None:
     text = to_yaml(tree)
     assert text.startswith("b: 1\na:\n")
     assert yaml.safe_load(text) == tree
+
+
+class TestKeysThatComeToNothing:
+    def test_own_keys_before_the_defaults(self, folder: Path) -> None:
+        write(folder / "mine.yaml", "defaults: [_self_, train]\ntraining: {max_epochs: 3}\n")
+        found = problem(name="mine")
+        assert "training.max_epochs: 3 does not count" in found.what
+        assert found.mend == "put '- _self_' at the end of the defaults list"
+
+    def test_own_keys_after_the_defaults(self, folder: Path) -> None:
+        write(folder / "mine.yaml", "defaults: [train, _self_]\ntraining: {max_epochs: 3}\n")
+        assert compose("mine").tree["training"]["max_epochs"] == 3
+
+    def test_a_key_that_is_no_text(self, folder: Path) -> None:
+        write(folder / "mine.yaml", "defaults: [train, _self_]\n1: 2\n")
+        assert compose("mine").tree["1"] == 2
+
+    @pytest.mark.parametrize("twice", [("training.seed=1", "training.seed=2"), ("system=cpu", "system=gpu")])
+    def test_overrides_of_one_key(self, twice: tuple[str, str]) -> None:
+        assert "set the same key" in problem(*twice).what
+
+    def test_deleting_and_adding_anew(self) -> None:
+        tree = compose(overrides=["~model.layer_kernels.LayerNorm", "+model.layer_kernels.LayerNorm._target_=a.B"]).tree
+        assert tree["model"]["layer_kernels"]["LayerNorm"] == {"_target_": "a.B"}
+
+    def test_an_override_without_a_key(self) -> None:
+        assert "it names no key" in problem("=3").what

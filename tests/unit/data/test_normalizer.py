@@ -52,6 +52,12 @@ def test_a_divisor_of_zero_is_an_error_that_names_the_variable_and_the_mend(meth
     assert error.value.problems[0].mend == "data.processors.normalizer.none: [e]"
 
 
+def test_a_negative_divisor_is_an_error():
+    statistics = STATISTICS | {"maximum": np.array([320.0, 2.0, 6.0, -5.0, 0.0])}
+    with pytest.raises(UserError, match="'d' cannot be normalised by max: its maximum, -5, is negative"):
+        Normalizer(VARIABLES, statistics, SETTINGS)
+
+
 def test_a_constant_field_whose_spread_is_rounding_is_an_error_too():
     statistics = STATISTICS | {"stdev": np.array([1e-6, 0.5, 4.0, 1.0, 1.0])}
     with pytest.raises(UserError, match="'a' cannot be normalised by mean-std"):

@@ -339,3 +339,11 @@ def test_the_default_config_opens(tmp_path):
 def test_opening_a_store_leaves_no_process_behind(make_store, open_one):
     open_one(make_store())
     assert not psutil.Process().children(recursive=True)
+
+
+def test_a_chunk_that_is_cut_short(make_store, open_three):
+    store = make_store()
+    for chunk in (store / "data").glob("[0-9]*"):
+        chunk.write_bytes(chunk.read_bytes()[:20])
+    with pytest.raises(UserError, match="cannot be read"):
+        open_three(store)

@@ -99,6 +99,13 @@ def test_a_nan_is_an_error_with_variable_date_and_count(opened):
     assert "[u]" in error.value.problems[0].mend
 
 
+def test_an_infinite_value_is_an_error_with_variable_date_and_count(make_store):
+    path = make_store(dates=12)
+    zarr.open(str(path), mode="a")["data"][6, 1, 0, :2] = np.inf
+    with pytest.raises(UserError, match="'u' holds 2 infinite values at 2000-01-02T12:00:00"):
+        WindowDataset(open_dataset(str(path)), 1, 1)[5]
+
+
 def test_a_nan_in_an_imputed_variable_passes(opened):
     windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1, imputed_variables=["u"])
     assert int(torch.isnan(windows[6]["x"]).sum()) == 3

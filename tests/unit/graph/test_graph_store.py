@@ -75,6 +75,24 @@ def test_a_broken_file_is_rebuilt(tmp_path, builds, keep):
     assert same(load_graph(path), first)
 
 
+def test_a_named_file_of_text_is_not_replaced(tmp_path, builds):
+    path = tmp_path / "notes.pt"
+    path.write_text("notes")
+    with pytest.raises(UserError, match="neither used nor replaced"):
+        get(path, tmp_path)
+    assert path.read_text() == "notes"
+    assert not builds
+
+
+def test_a_folder_in_the_way(tmp_path, builds):
+    (tmp_path / "my.pt").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="is a folder"):
+        get(tmp_path / "my.pt", tmp_path)
+    with pytest.raises(UserError, match="can't be written"):
+        get(tmp_path / "file" / "my.pt", tmp_path)
+
+
 @pytest.mark.parametrize("content", [HeteroData(), {"state_dict": {}}, np.float64], ids=["graph", "dict", "class"])
 def test_a_named_file_made_by_something_else_is_not_replaced(tmp_path, builds, content):
     path = tmp_path / "theirs.pt"
