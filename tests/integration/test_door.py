@@ -59,7 +59,6 @@ def test_what_is_right_is_summarised(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["system.input.graph=graph"], "system.input.graph", "*.pt"),
         (["diagnostics.scores.climatology_file=no.nc"], "diagnostics.scores.climatology_file", "no.nc"),
         (["model.layer_kernels.Activation={_target_:sys.exit}"], "model.layer_kernels.Activation", "sys.exit"),
-        (["training.max_epochs=1", "training.max_epochs=2"], "training.max_epochs", "the same key"),
         (["training.scalers.general_variable.weights={t2m:2}"], "training.scalers.general_variable", "'t2m'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
