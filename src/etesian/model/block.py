@@ -13,7 +13,11 @@ from etesian.kernels.resolve import LayerKernels
 from etesian.schema.model import BlockSettings
 
 
-class GraphTransformerBlock(nn.Module):
+class Block(nn.Module):
+    """What the blocks of all model kinds are: the unit of activation checkpointing and of compilation."""
+
+
+class GraphTransformerBlock(Block):
     """One step of message passing with attention, from source to destination nodes.
 
     ``x' = x + projection(attention(q, k, v, edges) + own(norm(x)))``, ``x'' = x' + mlp(norm(x'))``, where q comes from

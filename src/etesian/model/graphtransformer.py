@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import Literal
 
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from etesian.kernels.resolve import ComponentKernels
+from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
 from etesian.model.decoder import Decoder
 from etesian.model.encoder import Encoder
@@ -35,7 +36,7 @@ class GraphTransformerSettings(ModelSettings):
     kind: Literal["graphtransformer"] = "graphtransformer"
 
 
-class GraphTransformer(nn.Module):
+class GraphTransformer(Model):
     """Encoder, processor, decoder, residual connection and bounds.
 
     Parameters

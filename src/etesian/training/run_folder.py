@@ -104,12 +104,14 @@ class RunFolder:
     def check_same_experiment(self, config: dict[str, Any]) -> None:
         """Compare the config with that of the run that is resumed.
 
+        What is compiled may differ: it changes how the model is computed, not what.
+
         Raises
         ------
         UserError
             Naming each key of the data, graph, model and task that differs.
         """
-        stored = self._stored_config()
+        stored, config = _mathematics(self._stored_config()), _mathematics(config)
         problems = [
             Problem(
                 f"run {self.run_id!r} was trained with {key}={_short(before)}, this config has {_short(now)}",
@@ -166,6 +168,19 @@ def find_checkpoint(root: Path, reference: str) -> Path:
 def resolved(config: Config) -> dict[str, Any]:
     """Return the whole config as plain values, names as in YAML."""
     return config.model_dump(mode="json", by_alias=True)
+
+
+def _mathematics(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without what it says of compilation: ``model.compile``, and ``_compile_`` of any slot."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: without(entry) for name, entry in value.items() if name != "_compile_"}
+        return value
+
+    model = without(config["model"])
+    model.pop("compile", None)
+    return {**config, "model": model}
 
 
 def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
