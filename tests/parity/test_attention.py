@@ -56,9 +56,7 @@ def test_sdpa(nodes: int, window: int | None) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    nodes=st.integers(1, 700), window=st.none() | st.integers(0, 150) | st.integers(0, 800), batch=st.integers(1, 3)
-)
+@given(nodes=st.integers(1, 700), window=st.none() | st.integers(0, 150) | st.integers(0, 800), batch=st.integers(1, 3))
 def test_sdpa_at_any_size(nodes: int, window: int | None, batch: int) -> None:
     assert_agree(ScaledDotProductAttention, nodes, window, batch)
 
@@ -111,9 +109,7 @@ def test_in_less_precision(kernel: type[nn.Module], window: int | None, dtype: t
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
     inputs = make_inputs(300, dtype=dtype)
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    for got, want in zip(
-        results(kernel, inputs, window), results(ReferenceAttention, exact, window), strict=True
-    ):
+    for got, want in zip(results(kernel, inputs, window), results(ReferenceAttention, exact, window), strict=True):
         assert got.dtype == dtype
         assert ((got.double() - want).norm() / want.norm()).item() < tolerance
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -153,3 +155,21 @@ def test_a_linear_has_to_do_without_bias_in_the_processor() -> None:
     found = problem(probe, {}, layer_kernels=linear)
     assert "slot Linear of processor" in found.what
     assert "a bias it has to be" in found.what
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("32-true", "torch.float32"), ("64-true", "torch.float64")])
+def test_flash_stops_in_a_precision_of_more_than_16_bits(
+    precision: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = ModuleType("flash_attn")
+    library.flash_attn_func = None  # it must not come so far
+    monkeypatch.setitem(sys.modules, "flash_attn", library)
+    monkeypatch.delitem(sys.modules, "etesian.kernels.attention.flash", raising=False)
+    monkeypatch.setattr("etesian.kernels.targets.importlib.metadata.version", lambda name: "2.8.3")
+    settings = settings_of(own("flash.FlashAttention"))
+    kernels = resolve(settings)
+    assert (kernels.model.Attention.record.library, kernels.model.Attention.record.version) == ("flash-attn", "2.8.3")
+    found = problem(probe_kernels, kernels, settings, CPU, precision)
+    assert f"flash_attn takes float16 and bfloat16 only, not {dtype}: it needs training.precision=bf16" in found.what
+    assert str(found.mend).startswith("run on a GPU, system=gpu, or model.layer_kernels.Attention._target_=")
+    sys.modules.pop("etesian.kernels.attention.flash")
