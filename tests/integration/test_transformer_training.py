@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from small_stores import write_store
 
 
 @pytest.fixture
-def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("ETESIAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     store = write_store(tmp_path / "waves.zarr")
-    yield [
+    return [
         *SMALL, "model=transformer", f"system.input.dataset={store}", "training.run_id=run",
         "diagnostics.scores.enabled=false", "training.max_epochs=null", "training.max_steps=20",
     ]  # fmt: skip

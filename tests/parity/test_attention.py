@@ -190,8 +190,8 @@ def test_flash_is_called_as_it_wants(flash: type[nn.Module], window: int | None)
     inputs = make_inputs(40, dtype=torch.bfloat16)
     wide = [inputs[0].float(), inputs[1].float(), inputs[2]]
     expected = ReferenceAttention(HEADS, CHANNELS, window_size=window)(*inputs)
-    for given in (inputs, wide):
-        torch.testing.assert_close(flash(HEADS, CHANNELS, window_size=window)(*given), expected)
+    for tensors in (inputs, wide):
+        torch.testing.assert_close(flash(HEADS, CHANNELS, window_size=window)(*tensors), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -185,10 +185,13 @@ def _cases(
             return [_Case(build, {"input": (wide, normed)}, wide)]
         case "Attention":
             build = partial(factory, heads, channels // heads, window_size=settings.window_size(component))
-            shape = (BATCH, heads, NODES, channels // heads)
-            dtypes = {"query": returned.get("QueryNorm", low), "key": returned.get("KeyNorm", low), "value": low}
-            inputs = {name: (shape, dtype) for name, dtype in dtypes.items()}
-            return [_Case(build, inputs, shape, transposed=True)]
+            copies = (BATCH, heads, NODES, channels // heads)
+            tensors = {
+                "query": (copies, returned.get("QueryNorm", low)),
+                "key": (copies, returned.get("KeyNorm", low)),
+                "value": (copies, low),
+            }
+            return [_Case(build, tensors, copies, transposed=True)]
         case _:
             edges, parameters = _edges(machine.device), machine.parameters
             has_bias = kernels.Linear.record.arguments.get("bias", True)
