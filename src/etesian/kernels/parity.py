@@ -195,7 +195,9 @@ def _run(
 ) -> _Run:
     """Run a kernel as the model does; with parameters given, with those, else with random ones."""
     generator = torch.Generator().manual_seed(0)
-    results, gradients, used = [], {}, {}
+    results: list[Tensor] = []
+    gradients: dict[str, Tensor] = {}
+    used: dict[str, Tensor] = {}
     machine, cases = slot_cases(slot, kernels, settings, component, device, precision)
     for number, case in enumerate(cases):
         layer = case.build().to(device, machine.parameters)
