@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
+from kernel_site import run_tests
 from small_model import make_settings
 from torch import Tensor, nn
 
@@ -52,11 +54,5 @@ def test_it_begins_as_torch_does() -> None:
     sys.modules.pop("etesian.kernels.liger")
 
 
-def test_the_real_one_begins_as_torch_does() -> None:
-    pytest.importorskip("liger_kernel")
-    from etesian.kernels.liger import LigerLayerNorm
-
-    mine, theirs = LigerLayerNorm(8), nn.LayerNorm(8)
-    assert mine.variance_epsilon == theirs.eps
-    assert mine.state_dict().keys() == theirs.state_dict().keys()
-    assert all(torch.equal(weight, theirs.state_dict()[name]) for name, weight in mine.state_dict().items())
+def test_the_real_ones(tmp_path: Path) -> None:
+    run_tests(Path(__file__).with_name("interpreted_liger.py"), tmp_path)
