@@ -10,7 +10,7 @@ from torch import nn
 
 from etesian.errors import Problem, UserError
 from etesian.kernels.arguments import check_arguments
-from etesian.kernels.families import GATED_MLPS, LINEAR, family_of
+from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
@@ -181,7 +181,8 @@ def _resolve_slot(
         return None
     library, version = library_of(target, path)
     family = family_of(path, target)
-    return KernelFactory(target, KernelRecord(slot.name, component, path, arguments, family, library, version, origin))
+    record = KernelRecord(slot.name, component, path, arguments, family, library, version, origin)
+    return KernelFactory(target, replace(record, constants=constants_of(path, family, arguments, target)))
 
 
 def _is_special(name: str) -> bool:
