@@ -36,6 +36,8 @@ class KernelRecord:
         What a user has to know beside that, such as a fusion over another slot.
     compile : dict or None
         The options of its ``_compile_`` that are not torch.compile's defaults; None where it has none.
+    constants : dict
+        What the arguments and the defaults of the kernel make of the constants of its family, such as eps.
     """
 
     slot: str
@@ -48,6 +50,7 @@ class KernelRecord:
     origin: str = "default"
     note: str = ""
     compile: dict[str, Any] | None = None
+    constants: dict[str, Any] = field(default_factory=dict)
 
 
 def config_key(component: str, slot: str) -> str:

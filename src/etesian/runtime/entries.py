@@ -196,6 +196,6 @@ def checkpointed_inside(model: nn.Module, entry: Entry, names: Sequence[str]) ->
                 "recomputes its activations: where the compiler can't follow into it, it would stay uncompiled "
                 "without a word"
             )
-            ways = f"{entry.where}.options.fullgraph=true, model/compile=blocks, or gradient_checkpointing=false"
+            ways = f"fullgraph: true in {entry.where}, model/compile=blocks, or gradient_checkpointing: false"
             return [Problem(what, entry.where, mend=ways)]
     return []

@@ -18,6 +18,9 @@ from etesian.schema.config import Config
 EXPERIMENT_SECTIONS = ("data", "graph", "model", "task")
 """Sections that must not change when a run is resumed."""
 
+KERNEL_KEYS = ("layer_kernels", "compile")
+"""Keys of the model and its components that may be written otherwise; the kernels are compared by their records."""
+
 
 def new_run_id() -> str:
     """Return a name that sorts by time and is new."""
@@ -102,16 +105,14 @@ class RunFolder:
         write_text(self.path / "config.yaml", yaml.safe_dump(named, sort_keys=False))
 
     def check_same_experiment(self, config: dict[str, Any]) -> None:
-        """Compare the config with that of the run that is resumed.
-
-        What is compiled may differ: it changes how the model is computed, not what.
+        """Compare the config with that of the run that is resumed, its layer kernels and their compilation left out.
 
         Raises
         ------
         UserError
             Naming each key of the data, graph, model and task that differs.
         """
-        stored, config = _mathematics(self._stored_config()), _mathematics(config)
+        stored = self._stored_config()
         problems = [
             Problem(
                 f"run {self.run_id!r} was trained with {key}={_short(before)}, this config has {_short(now)}",
@@ -120,6 +121,7 @@ class RunFolder:
             )
             for section in EXPERIMENT_SECTIONS
             for key, before, now in _differences(section, stored.get(section), config.get(section))
+            if not _is_of_kernels(key)
         ]
         if problems:
             raise UserError.collect(problems)
@@ -170,24 +172,17 @@ def resolved(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True)
 
 
-def _mathematics(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config without what it says of compilation: ``model.compile``, and ``_compile_`` of any slot."""
-
-    def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: without(entry) for name, entry in value.items() if name != "_compile_"}
-        return value
-
-    model = without(config["model"])
-    model.pop("compile", None)
-    return {**config, "model": model}
-
-
 def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
     if isinstance(before, dict) and isinstance(now, dict):
         keys = list(dict.fromkeys([*before, *now]))
         return [d for name in keys for d in _differences(f"{key}.{name}", before.get(name), now.get(name))]
     return [] if before == now else [(key, before, now)]
+
+
+def _is_of_kernels(key: str) -> bool:
+    """Tell whether a key is ``model.layer_kernels``, ``model.encoder.layer_kernels``, ``model.compile`` or below."""
+    parts = key.split(".")
+    return parts[0] == "model" and any(name in parts[1:3] for name in KERNEL_KEYS)
 
 
 def _short(value: Any) -> str:
