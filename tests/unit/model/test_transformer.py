@@ -222,3 +222,11 @@ def test_settings_that_it_does_not_take(changes: dict[str, object], said: str) -
 def test_the_other_kind_does_not_take_its_keys(key: str) -> None:
     with pytest.raises(ValidationError, match=f"processor.{key}"):
         make_settings(processor={"num_heads": 2, key: 1})
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_block_compiles_as_one_graph(window: int | None) -> None:
+    block = make_processor(100, window_size=window, qk_norm=True).blocks[0]
+    x = torch.randn(200, 16, dtype=torch.float64)
+    compiled = torch.compile(block.forward, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, 2), block(x, 2), rtol=0, atol=1e-12)
