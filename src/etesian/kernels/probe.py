@@ -134,6 +134,19 @@ def probe_kernels(
         raise UserError.collect(dict.fromkeys(problems))
 
 
+def slot_cases(
+    slot: str,
+    kernels: LayerKernels,
+    settings: ModelSettings,
+    component: str,
+    device: torch.device,
+    precision: Precision,
+) -> tuple[_Machine, list[_Case]]:
+    """Return how the model builds and calls a slot of a component, and the dtypes and context of the precision."""
+    machine = _Machine(device, precision)
+    return machine, _cases(slot, kernels, settings, component, {}, machine)
+
+
 def _probe_component(
     kernels: LayerKernels, settings: ModelSettings, component: str, machine: _Machine
 ) -> Iterator[Problem]:
