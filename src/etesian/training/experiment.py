@@ -32,6 +32,7 @@ from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
 from etesian.runtime.device import device_of_process, get_device
+from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.training.scalers import VariableScaler
 
@@ -126,13 +127,14 @@ def check_experiment(
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
-        tells.
+        With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
+        all that the dataset tells.
     """
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
     device = device_of_process(config.system.hardware.accelerator, local_rank)
     probe_kernels(kernels, config.model, device, config.training.precision)
+    try_compilation(config.model, kernels, device, config.training.precision)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
