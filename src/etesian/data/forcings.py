@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
+Coordinates = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 
 DAYS_PER_YEAR = 365.25
 
@@ -16,7 +17,7 @@ OF_SEASON = ("cos_julian_day", "sin_julian_day")
 OF_HOUR = ("cos_local_time", "sin_local_time", "insolation")
 
 
-def of_place(latitudes: Floats, longitudes: Floats) -> dict[str, Floats]:
+def of_place(latitudes: Coordinates, longitudes: Coordinates) -> dict[str, Floats]:
     """Return :data:`OF_PLACE`, (G,) each, of coordinates in degrees (G,)."""
     latitude, longitude = np.deg2rad(latitudes), np.deg2rad(longitudes)
     values = (np.cos(latitude), np.sin(latitude), np.cos(longitude), np.sin(longitude))
@@ -29,7 +30,7 @@ def of_season(dates: NDArray[np.datetime64]) -> dict[str, Floats]:
     return dict(zip(OF_SEASON, (np.cos(angle), np.sin(angle)), strict=True))
 
 
-def of_hour(date: np.datetime64, latitudes: Floats, longitudes: Floats) -> dict[str, Floats]:
+def of_hour(date: np.datetime64, latitudes: Coordinates, longitudes: Coordinates) -> dict[str, Floats]:
     """Return :data:`OF_HOUR` at one date, (G,) each: the local solar time, and the cosine of the zenith angle.
 
     ``insolation`` is ``max(0, sin p sin d + cos p cos d cos h)`` with latitude p, declination d and hour angle h

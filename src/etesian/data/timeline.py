@@ -43,9 +43,7 @@ def first_date(start: str) -> np.datetime64:
     except ValueError:
         date = np.datetime64("NaT")
     if np.isnat(date):
-        raise UserError(
-            f"--start {start} is not a date", where="--start", allowed="2000-01-01 or 2000-01-01T06"
-        )
+        raise UserError(f"--start {start} is not a date", where="--start", allowed="2000-01-01 or 2000-01-01T06")
     return date
 
 
