@@ -1,0 +1,102 @@
+"""A few steps of training in memory: the same computation as a run's, without its folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from etesian.schema.config import Config
+from etesian.training.experiment import Experiment
+from etesian.training.finite import FiniteLosses
+from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
+
+
+class Trial:
+    """The untrained model of an experiment, and its first steps as often as one likes.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        A checked experiment.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        The experiment.
+    forecaster : Forecaster
+        Model, normaliser and imputer; the weights are those that the last training left.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        with _undisturbed():
+            torch.manual_seed(experiment.config.training.seed)
+            self.graph = experiment.load_graph()
+            self.forecaster = build_forecaster(experiment, self.graph)
+        self._untrained = {name: value.clone() for name, value in self.forecaster.state_dict().items()}
+
+    def train(self, config: Config) -> list[float]:
+        """Train from the first weights on until ``training.max_steps`` of `config`, which else is the experiment's.
+
+        Returns
+        -------
+        list of float
+            The training loss of each optimiser step, as ``metrics.csv`` of a run has it.
+
+        Raises
+        ------
+        UserError
+            If a loss is no number.
+        """
+        steps = config.training.max_steps
+        assert steps is not None
+        experiment = replace(self.experiment, config=config)
+        losses: dict[int, float] = {}
+        with _undisturbed():
+            quieten_lightning()
+            torch.manual_seed(config.training.seed)
+            self.forecaster.load_state_dict(self._untrained)
+            module = build_module(experiment, self.forecaster, self.graph, steps)
+            trainer = pl.Trainer(
+                **computation(config),
+                callbacks=[_Losses(losses), FiniteLosses(1)],
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                limit_val_batches=0,
+                num_sanity_val_steps=0,
+            )
+            trainer.fit(module, build_datamodule(experiment))
+        return [loss for _, loss in sorted(losses.items())]
+
+
+class _Losses(Callback):
+    """Notes the loss of the last batch of each optimiser step."""
+
+    def __init__(self, losses: dict[int, float]) -> None:
+        self.losses = losses
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch:
+            self.losses[trainer.global_step] = float(trainer.callback_metrics["train_loss"])
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Set back what training sets for the whole process: random states, determinism, filters of warnings."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    with isolate_rng(), warnings.catch_warnings():
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(deterministic)
