@@ -78,9 +78,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
     )
 
 
-def build_module(
-    experiment: Experiment, forecaster: Forecaster, graph: HeteroData, run_steps: int
-) -> ForecastModule:
+def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroData, run_steps: int) -> ForecastModule:
     """Make what is trained: the forecaster with its loss, optimiser and schedule, in the precision of its weights."""
     training = experiment.config.training
     weights = loss_weights(training, graph, experiment.variables.output)

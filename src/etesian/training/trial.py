@@ -12,11 +12,16 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.utilities.seed import isolate_rng
+from torch import nn
 
+from etesian.kernels.record import KernelRecord
+from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
 from etesian.schema.config import Config
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
 from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
+
+_COMPONENTS = ("model", *COMPONENTS)
 
 
 class Trial:
@@ -36,12 +41,28 @@ class Trial:
     """
 
     def __init__(self, experiment: Experiment) -> None:
+        experiment = replace(experiment, kernels=_noting(experiment.kernels))
         self.experiment = experiment
         with _undisturbed():
             torch.manual_seed(experiment.config.training.seed)
             self.graph = experiment.load_graph()
             self.forecaster = build_forecaster(experiment, self.graph)
         self._untrained = {name: value.clone() for name, value in self.forecaster.state_dict().items()}
+
+    def kernels(self) -> dict[str, dict[str, KernelRecord]]:
+        """Return the record of what each component fills each slot with, by component and slot."""
+        noted = {(record.component, record.slot): record for record in self.experiment.kernels.records}
+        used: dict[str, dict[str, KernelRecord]] = {}
+        for component in _COMPONENTS:
+            factories = vars(getattr(self.experiment.kernels, component))
+            used[component] = {slot: noted[factory.record.component, slot] for slot, factory in factories.items()}
+        return used
+
+    def layers(self, slot: str, component: str) -> list[nn.Module]:
+        """Return the layers that a slot made for a component."""
+        factory = getattr(getattr(self.experiment.kernels, component), slot)
+        assert isinstance(factory, _Noting)
+        return factory.layers
 
     def train(self, config: Config) -> list[float]:
         """Train from the first weights on until ``training.max_steps`` of `config`, which else is the experiment's.
@@ -76,6 +97,29 @@ class Trial:
             )
             trainer.fit(module, build_datamodule(experiment))
         return [loss for _, loss in sorted(losses.items())]
+
+
+class _Noting(KernelFactory):
+    """A factory that keeps the layers it makes."""
+
+    def __init__(self, factory: KernelFactory) -> None:
+        super().__init__(factory.target, factory.record)
+        self.layers: list[nn.Module] = []
+
+    def __call__(self, *positional: Any, **keywords: Any) -> nn.Module:
+        layer = super().__call__(*positional, **keywords)
+        self.layers.append(layer)
+        return layer
+
+
+def _noting(kernels: ComponentKernels) -> ComponentKernels:
+    def noting(layers: LayerKernels) -> LayerKernels:
+        return LayerKernels(**{slot: _Noting(factory) for slot, factory in vars(layers).items()})
+
+    return ComponentKernels(
+        noting(kernels.model), noting(kernels.encoder), noting(kernels.processor), noting(kernels.decoder),
+        kernels.records,
+    )  # fmt: skip
 
 
 class _Losses(Callback):
