@@ -125,7 +125,7 @@ def test_what_fills_a_slot_where(experiment: ExperimentMaker) -> None:
 
 def test_what_is_not_there_is_an_error(experiment: ExperimentMaker) -> None:
     run = experiment("train", overrides=QUICK, size=SMALLER)
-    with pytest.raises(UserError, match="unknown layer kernel slot 'layernorm'.*\n.*\n.*did you mean 'LayerNorm'"):
+    with pytest.raises(UserError, match=r"unknown layer kernel slot 'layernorm'.*\n.*\n.*did you mean 'LayerNorm'"):
         run.kernel("layernorm")
     with pytest.raises(UserError, match="unknown component 'procesor'"):
         run.kernel("LayerNorm", "procesor")
@@ -154,7 +154,7 @@ def test_sizes_are_limits(experiment: ExperimentMaker) -> None:
 
 
 def test_a_size_that_makes_no_model_is_an_error(experiment: ExperimentMaker) -> None:
-    with pytest.raises(UserError, match="model.num_channels=0 is too small"):
+    with pytest.raises(UserError, match=r"model\.num_channels=0 is too small"):
         experiment("train", size=Size(channels=0))
     with pytest.raises(UserError, match="there is no grid 'o9x'"):
         experiment("train", size=Size(grid="o9x"))
