@@ -144,8 +144,7 @@ def slot_cases(
 ) -> tuple[_Machine, list[_Case]]:
     """Return how the model builds and calls a slot of a component, and the dtypes and context of the precision."""
     machine = _Machine(device, precision)
-    heads = getattr(settings, component).num_heads
-    return machine, _cases(slot, kernels, settings.num_channels, heads, {}, machine)
+    return machine, _cases(slot, kernels, settings, component, {}, machine)
 
 
 def _probe_component(

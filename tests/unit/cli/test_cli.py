@@ -136,10 +136,7 @@ class TestMistakes:
             (["training.precision=fp8"], "'32-true'"),
             (["training.seed=1,2"], "--multirun"),
             (["model.layer_kernels.Linear._target_"], "it has no '='"),
-            (
-                ["model.layer_kernels.LayerNrom._target_=a.b"],
-                "did you mean 'model.layer_kernels.LayerNorm'? To add it: +",
-            ),
+            (["model.layer_kernels.LayerNrom._target_=a.b"], "did you mean 'LayerNorm'?"),
             (["dataloader.training.dataset_config.selct=[a]"], "to add it: +dataloader.training.dataset_config.selct="),
         ],
     )
