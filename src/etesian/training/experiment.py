@@ -107,7 +107,13 @@ class Experiment:
 
 
 def check_experiment(
-    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = (), local_rank: int = 0
+    config: Config,
+    cache_dir: Path,
+    *,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    local_rank: int = 0,
+    probe: bool = True,
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -123,6 +129,8 @@ def check_experiment(
         Overrides of the command line, for the same record.
     local_rank : int
         Number of this process on its machine: the device on which the kernels are tried.
+    probe : bool
+        Try the kernels; without, they are only resolved.
 
     Raises
     ------
@@ -133,8 +141,9 @@ def check_experiment(
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
     device = device_of_process(config.system.hardware.accelerator, local_rank)
-    probe_kernels(kernels, config.model, device, config.training.precision)
-    try_compilation(config.model, kernels, device, config.training.precision)
+    if probe:
+        probe_kernels(kernels, config.model, device, config.training.precision)
+        try_compilation(config.model, kernels, device, config.training.precision)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)

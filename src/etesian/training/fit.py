@@ -56,6 +56,30 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
     return assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
 
 
+def build_datamodule(experiment: Experiment) -> ForecastDataModule:
+    """Make what serves the batches of an experiment."""
+    config, imputer = experiment.config, experiment.config.data.processors.imputer
+    return ForecastDataModule(
+        experiment.splits,
+        config.dataloader,
+        config.task,
+        experiment.step,
+        frozenset(imputer.mean) | frozenset(imputer.constant),
+        config.training.seed,
+    )
+
+
+def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroData, run_steps: int) -> ForecastModule:
+    """Make what is trained: the forecaster with its loss, optimiser and schedule, in the precision of its weights."""
+    training = experiment.config.training
+    weights = loss_weights(training, graph, experiment.variables.output)
+    loss = build_loss(training.training_loss, weights)
+    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps)
+    if training.precision == "64-true":
+        module.double()  # before weights are restored, which would round them to 32 bits
+    return module
+
+
 @dataclass(frozen=True)
 class Trained:
     """What a run leaves in memory: the forecaster with the best weights, and where it came from."""
@@ -92,28 +116,15 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     """
     config = experiment.config
     start = _starting_checkpoint(experiment, run)
-    _quieten_lightning()
+    quieten_lightning()
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
     forecaster = build_forecaster(experiment, graph)
     compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
-    weights = loss_weights(config.training, graph, experiment.variables.output)
-    datamodule = ForecastDataModule(
-        experiment.splits,
-        config.dataloader,
-        config.task,
-        experiment.step,
-        frozenset(forecaster.imputer.variables),
-        config.training.seed,
-    )
+    datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
     trainer = build_trainer(experiment, graph, run, run_steps, compilation)
-    module = ForecastModule(
-        forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
-        run_steps,
-    )  # fmt: skip
-    if config.training.precision == "64-true":
-        module.double()  # before weights are restored, which would round them to 32 bits
+    module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
         path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
@@ -147,8 +158,7 @@ def build_trainer(
     A run shorter than ``diagnostics.log.interval`` logs its last step.
     """
     config = experiment.config
-    training, diagnostics, hardware = config.training, config.diagnostics, config.system.hardware
-    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    training, diagnostics = config.training, config.diagnostics
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
@@ -164,30 +174,39 @@ def build_trainer(
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
     return pl.Trainer(
-        accelerator=hardware.accelerator,
-        devices=hardware.num_gpus_per_node,
-        num_nodes=hardware.num_nodes,
-        strategy=DataParallel() if processes > 1 else "auto",
-        precision=training.precision,
-        max_epochs=training.max_epochs if training.max_epochs is not None else -1,
-        max_steps=training.max_steps if training.max_steps is not None else -1,
-        accumulate_grad_batches=training.accum_grad_batches,
-        gradient_clip_val=training.gradient_clip.val,
-        gradient_clip_algorithm=training.gradient_clip.algorithm,
-        deterministic=training.deterministic,
-        detect_anomaly=diagnostics.debug.anomaly_detection,
+        **computation(config),
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
-        reload_dataloaders_every_n_epochs=int(config.task.rollout.epoch_increment > 0),
         logger=loggers,
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
         default_root_dir=run.path,
-        use_distributed_sampler=False,
         enable_progress_bar=diagnostics.enable_progress_bar,
-        enable_model_summary=False,
     )
+
+
+def computation(config: Config) -> dict[str, Any]:
+    """Return the options of Lightning's trainer that decide what a step computes; the rest looks on."""
+    training, hardware = config.training, config.system.hardware
+    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    return {
+        "accelerator": hardware.accelerator,
+        "devices": hardware.num_gpus_per_node,
+        "num_nodes": hardware.num_nodes,
+        "strategy": DataParallel() if processes > 1 else "auto",
+        "precision": training.precision,
+        "max_epochs": training.max_epochs if training.max_epochs is not None else -1,
+        "max_steps": training.max_steps if training.max_steps is not None else -1,
+        "accumulate_grad_batches": training.accum_grad_batches,
+        "gradient_clip_val": training.gradient_clip.val,
+        "gradient_clip_algorithm": training.gradient_clip.algorithm,
+        "deterministic": training.deterministic,
+        "detect_anomaly": config.diagnostics.debug.anomaly_detection,
+        "reload_dataloaders_every_n_epochs": int(config.task.rollout.epoch_increment > 0),
+        "use_distributed_sampler": False,
+        "enable_model_summary": False,
+    }
 
 
 @dataclass(frozen=True)
@@ -290,7 +309,7 @@ def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
     return min(total, training.max_steps or total)
 
 
-def _quieten_lightning() -> None:
+def quieten_lightning() -> None:
     """Keep Lightning's advice on settings that are chosen here out of the terminal; its errors stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
