@@ -101,6 +101,11 @@ def section_in(annotation: Any) -> type[Section] | None:
     return next((found for part in get_args(annotation) if (found := section_in(part))), None)
 
 
+def is_list(field: FieldInfo) -> bool:
+    """Tell whether a field holds a list."""
+    return get_origin(field.annotation) is list
+
+
 def _members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 

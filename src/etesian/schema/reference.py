@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from etesian.schema.base import Section
 from etesian.schema.config import Config
-from etesian.schema.describe import describe, section_in
+from etesian.schema.describe import describe, is_list, section_in
 from etesian.schema.registry import kinds
 from etesian.schema.validate import kind_group
 
@@ -54,7 +54,7 @@ def _one(title: str, path: tuple[str, ...], section: type[Section], level: int) 
     for name, field in section.model_fields.items():
         key = field.alias or name
         inner, full = section_in(field.annotation), (*path, key)
-        many = kind_group((*full, "*")) is not None
+        many = kind_group((*full, "*")) is not None or is_list(field)
         child = (*full, "*") if many else full
         if inner is not None:
             deeper.append((".".join(child), child, inner))

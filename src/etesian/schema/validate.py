@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from etesian.errors import Problem, UserError, did_you_mean, nearest
 from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
-from etesian.schema.describe import describe, keys_of, section_in, show
+from etesian.schema.describe import describe, is_list, keys_of, section_in, show
 from etesian.schema.registry import kinds
 from etesian.schema.rules import cross_section_problems
 
@@ -274,7 +274,7 @@ def _all_keys(section: type[Section], path: Path) -> Iterator[str]:
                     yield from _all_keys(candidate, deeper)
                 break
         else:
-            yield from _all_keys(inner, full) if inner else ()
+            yield from _all_keys(inner, (*full, "*") if is_list(field) else full) if inner else ()
 
 
 def _walk_sections(root: type[Section], path: Path, value: Any) -> type[Section] | None:
