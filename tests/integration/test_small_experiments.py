@@ -95,6 +95,20 @@ def test_a_device_that_is_not_there_is_an_error(experiment: ExperimentMaker, pro
         experiment("train", device="cuda", size=SMALLER, probe=probe)
 
 
+def test_an_unknown_device_is_an_error(experiment: ExperimentMaker) -> None:
+    with pytest.raises(UserError, match="unknown device 'gpu'"):
+        experiment("train", device="gpu", size=SMALLER)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["o96", "n320"])
+def test_on_a_gpu(experiment: ExperimentMaker, name: str) -> None:
+    run = experiment(name, overrides=["training.optimization.lr=0.01"], device="cuda", size=Size(channels=64))
+    losses = run.train(20)
+    assert losses[-1] < losses[0]
+    assert run.train(20) == pytest.approx(losses, rel=1e-2)  # sums on a GPU come in any order
+
+
 def test_a_config_for_many_gpus_runs_on_one_cpu(experiment: ExperimentMaker) -> None:
     run = experiment("n320", overrides=["system.hardware.num_gpus_per_node=4", "system.hardware.num_nodes=8"])
     assert run.full_config.system.hardware.num_nodes == 8

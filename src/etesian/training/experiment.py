@@ -137,11 +137,7 @@ def check_experiment(
         With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
         tells.
     """
-    _check_device(config)
-    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
-    device = device_of_process(config.system.hardware.accelerator, local_rank)
-    if probe:
-        probe_kernels(kernels, config.model, device, config.training.precision)
+    kernels, device = check_kernels(config, preset=preset, overrides=overrides, local_rank=local_rank, probe=probe)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
@@ -154,6 +150,26 @@ def check_experiment(
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
     return experiment
+
+
+def check_kernels(
+    config: Config, *, preset: str | None, overrides: Sequence[str], local_rank: int = 0, probe: bool = True
+) -> tuple[ComponentKernels, torch.device]:
+    """Check what comes before the dataset: the devices and the kernels, with the arguments of `check_experiment`.
+
+    Returns
+    -------
+    kernels : ComponentKernels
+        What was resolved.
+    device : torch.device
+        That of this process.
+    """
+    _check_device(config)
+    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
+    device = device_of_process(config.system.hardware.accelerator, local_rank)
+    if probe:
+        probe_kernels(kernels, config.model, device, config.training.precision)
+    return kernels, device
 
 
 def _caught(check: Callable[[Experiment], None], experiment: Experiment) -> Sequence[Problem]:
