@@ -137,6 +137,26 @@ def test_what_fills_a_slot_where(experiment: ExperimentMaker) -> None:
     assert {f"{name}.weight" for name in in_decoder} < set(run.state_names)
 
 
+def test_what_is_compiled(experiment: ExperimentMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    norms = ["+model.layer_kernels.LayerNorm._compile_={backend: eager, fullgraph: true}"]
+    blocks = ["model.compile=[{module: etesian.model.block.Block, options: {backend: eager, dynamic: false}}]"]
+    plain, one, other = (experiment("train", overrides=[*QUICK, *o], size=SMALLER) for o in ([], norms, blocks))
+    assert one.kernel("LayerNorm", "decoder").compile == {"backend": "eager", "fullgraph": True}
+    assert plain.kernel("LayerNorm").compile is None
+    assert plain.state_names == one.state_names == other.state_names
+    assert list(plain.layers("LayerNorm")) == list(one.layers("LayerNorm"))
+    expected = pytest.approx(plain.train(3), rel=1e-5)
+    capsys.readouterr()
+    for run in (one, other):
+        assert run.train(3) == expected
+        assert "the first batch compiled" in capsys.readouterr().out
+
+
+def test_a_compilation_of_nothing_is_the_command_s_error(experiment: ExperimentMaker) -> None:
+    with pytest.raises(UserError, match=r"model\.compile\[0\]"):
+        experiment("train", overrides=["model.compile=[{module: torch.nn.Conv2d}]"])
+
+
 def test_what_is_not_there_is_an_error(experiment: ExperimentMaker) -> None:
     run = experiment("train", overrides=QUICK, size=SMALLER)
     with pytest.raises(UserError, match=r"unknown layer kernel slot 'layernorm'.*\n.*\n.*did you mean 'LayerNorm'"):

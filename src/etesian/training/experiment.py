@@ -32,6 +32,7 @@ from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
 from etesian.runtime.device import device_of_process, get_device
+from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.training.scalers import VariableScaler
 
@@ -129,13 +130,13 @@ def check_experiment(
     local_rank : int
         Number of this process on its machine: the device on which the kernels are tried.
     probe : bool
-        Try the kernels; without, they are only resolved.
+        Try the kernels and their compilation; without, they are only resolved.
 
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
-        tells.
+        With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
+        all that the dataset tells.
     """
     kernels, device = check_kernels(config, preset=preset, overrides=overrides, local_rank=local_rank, probe=probe)
     splits = open_splits(config.dataloader, config.data, cache_dir)
@@ -155,7 +156,7 @@ def check_experiment(
 def check_kernels(
     config: Config, *, preset: str | None, overrides: Sequence[str], local_rank: int = 0, probe: bool = True
 ) -> tuple[ComponentKernels, torch.device]:
-    """Check what comes before the dataset: the devices and the kernels, with the arguments of `check_experiment`.
+    """Check what comes before the dataset: devices, kernels, compilation; the arguments are `check_experiment`'s.
 
     Returns
     -------
@@ -169,6 +170,7 @@ def check_kernels(
     device = device_of_process(config.system.hardware.accelerator, local_rank)
     if probe:
         probe_kernels(kernels, config.model, device, config.training.precision)
+        try_compilation(config.model, kernels, device, config.training.precision)
     return kernels, device
 
 

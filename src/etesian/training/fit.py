@@ -23,9 +23,11 @@ from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
-from etesian.runtime.checkpointing import apply_activation_checkpointing
+from etesian.runtime.compile import Compilation
+from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
@@ -51,9 +53,7 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
         Its graph.
     """
     config, statistics = experiment.config, experiment.splits.training.statistics
-    forecaster = assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
-    apply_activation_checkpointing(forecaster.model, config.model)
-    return forecaster
+    return assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
 
 
 def build_datamodule(experiment: Experiment) -> ForecastDataModule:
@@ -120,16 +120,17 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
     forecaster = build_forecaster(experiment, graph)
+    compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
-    trainer = build_trainer(experiment, graph, run, run_steps)
+    trainer = build_trainer(experiment, graph, run, run_steps, compilation)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
         path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
-        _introduce(experiment, run, forecaster, origin)
+        _introduce(experiment, run, forecaster, compilation, origin)
         for line in start.changes if start is not None else ():
             print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
@@ -149,7 +150,9 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
-def build_trainer(experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int) -> pl.Trainer:
+def build_trainer(
+    experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int, compilation: Compilation | None = None
+) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
     A run shorter than ``diagnostics.log.interval`` logs its last step.
@@ -164,6 +167,7 @@ def build_trainer(experiment: Experiment, graph: HeteroData, run: RunFolder, run
     )
     callbacks: list[Callback] = [
         RunState(content),
+        *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
     ]
@@ -263,10 +267,14 @@ def _prepare_start(
     return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
 
 
-def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster, origin: str) -> None:
+def _introduce(
+    experiment: Experiment, run: RunFolder, forecaster: Forecaster, compilation: Compilation, origin: str
+) -> None:
     """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
+    if compilation.entries:
+        console.print(f"compiled: {compilation.describe()}", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}

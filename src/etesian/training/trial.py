@@ -16,7 +16,9 @@ from torch import nn
 
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
+from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
+from etesian.training.compiled import CompiledGraphs
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
 from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
@@ -47,6 +49,8 @@ class Trial:
             torch.manual_seed(experiment.config.training.seed)
             self.graph = experiment.load_graph()
             self.forecaster = build_forecaster(experiment, self.graph)
+            compilation = prepare_model(self.forecaster.model, experiment.config.model, experiment.kernels)
+            self._counting = [CompiledGraphs(compilation)] if compilation.entries else []
         self._untrained = {name: value.clone() for name, value in self.forecaster.state_dict().items()}
 
     def kernels(self) -> dict[str, dict[str, KernelRecord]]:
@@ -88,7 +92,7 @@ class Trial:
             module = build_module(experiment, self.forecaster, self.graph, steps)
             trainer = pl.Trainer(
                 **computation(config),
-                callbacks=[_Losses(losses), FiniteLosses(1)],
+                callbacks=[_Losses(losses), FiniteLosses(1), *self._counting],
                 logger=False,
                 enable_checkpointing=False,
                 enable_progress_bar=False,
