@@ -39,7 +39,7 @@ def test_the_losses_are_those_of_the_command(
     experiment: ExperimentMaker, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = experiment("train", overrides=[*QUICK, *overrides], size=SMALLER)
-    steps = 20
+    steps = 12
     losses = run.train(steps)
     (tmp_path / "small.yaml").write_text(to_yaml(resolved(run.training_config(steps))))
     monkeypatch.setenv("ETESIAN_CACHE", str(tmp_path / "cache"))
@@ -137,6 +137,7 @@ def test_what_fills_a_slot_where(experiment: ExperimentMaker) -> None:
     assert {f"{name}.weight" for name in in_decoder} < set(run.state_names)
 
 
+@pytest.mark.slow
 def test_what_is_compiled(experiment: ExperimentMaker, capsys: pytest.CaptureFixture[str]) -> None:
     norms = ["+model.layer_kernels.LayerNorm._compile_={backend: eager, fullgraph: true}"]
     blocks = ["model.compile=[{module: etesian.model.block.Block, options: {backend: eager, dynamic: false}}]"]
