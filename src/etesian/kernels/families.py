@@ -36,9 +36,15 @@ _FAMILIES: dict[str, str] = {
     "etesian.kernels.glu.SwiGLU": "swiglu",
     "etesian.kernels.glu.GeGLU": "geglu",
     "etesian.kernels.glu.ReGLU": "reglu",
+    "etesian.kernels.liger.LigerSwiGLU": "swiglu",
+    "etesian.kernels.liger.LigerGeGLU": "geglu",
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",
+    "etesian.kernels.attention.reference.ReferenceAttention": "attention",
+    "etesian.kernels.attention.sdpa.ScaledDotProductAttention": "attention",
+    "etesian.kernels.attention.flex.FlexAttention": "attention",
+    "etesian.kernels.attention.flash.FlashAttention": "attention",
 }
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from etesian.errors import Problem, UserError, did_you_mean
+from etesian.errors import Problem, UserError
 from etesian.kernels.arguments import check_arguments
 from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
-from etesian.kernels.slots import SLOTS, Slot
+from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
 from etesian.schema.model import ModelSettings
 
@@ -70,6 +70,7 @@ class LayerKernels:
     KeyNorm: KernelFactory
     MLP: KernelFactory
     GraphAttention: KernelFactory
+    Attention: KernelFactory
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     for component in ("model", *COMPONENTS):
         mapping = settings.layer_kernels if component == "model" else getattr(settings, component).layer_kernels
         own: dict[str, KernelFactory] = {}
-        problems.extend(_unknown_slots(component, mapping))
+        problems.extend(unknown_slot(name, config_key(component, name)) for name in mapping if name not in SLOTS)
         for slot in SLOTS.values():
             if component != "model" and slot.name not in mapping:
                 continue
@@ -131,20 +132,11 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     if problems:
         raise UserError.collect(problems)
 
-    problems = _unfusable(factories)
+    problems = _unfusable(settings, factories)
     if problems:
         raise UserError.collect(problems)
     used = {component: LayerKernels(**factories[component]) for component in factories}
     return ComponentKernels(**used, records=_records(settings, factories))
-
-
-def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
-    known = ", ".join(SLOTS)
-    return [
-        Problem(f"unknown layer kernel slot {name!r}", config_key(component, name), known, did_you_mean(name, SLOTS))
-        for name in mapping
-        if name not in SLOTS
-    ]
 
 
 def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:
@@ -211,13 +203,13 @@ def _special_keys(slot: Slot, entry: Mapping[str, Any], where: str) -> list[Prob
     return problems
 
 
-def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
+def _unfusable(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
     """Return a problem for each component whose Linear graph attention can't take the edge projection over from."""
     problems, seen = [], set()
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
         where = config_key(linear.component, "Linear")
-        if linear.family == LINEAR or where in seen:
+        if linear.family == LINEAR or where in seen or not settings.uses(component, "GraphAttention"):
             continue
         seen.add(where)
         what = (
@@ -252,11 +244,14 @@ def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gate
         plain = [name for name in users if name not in gated]
         note = f"used in {', '.join(plain)}" if plain else "not used: the MLP has its own"
         return replace(record, note=note)
+    used = [name for name in users if settings.uses(name, record.slot)]
     if record.slot in ("QueryNorm", "KeyNorm"):
-        normed = [name for name in users if getattr(settings, name).qk_norm]
-        if not normed:
+        if not used:
             return replace(record, note="not used: qk_norm is false")
-        return record if normed == users else replace(record, note=f"used in {', '.join(normed)} (qk_norm)")
-    if record.slot in ("Linear", "GraphAttention"):
-        return replace(record, note=EDGE_PROJECTION_NOTE)
-    return record
+        return record if used == users else replace(record, note=f"used in {', '.join(used)} (qk_norm)")
+    if not used:
+        where = "nothing" if record.component == "model" else f"no {record.component}"
+        return replace(record, note=f"not used: {where} in a model of kind {settings.kind} is made by it")
+    notes = [] if used == users else [f"used in {', '.join(used)}"]
+    fused = record.slot in ("Linear", "GraphAttention") and any(settings.uses(c, "GraphAttention") for c in used)
+    return replace(record, note="; ".join([EDGE_PROJECTION_NOTE] * fused + notes))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from etesian.errors import Problem, did_you_mean
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -59,6 +61,13 @@ GRAPH_ATTENTION_CALL = (
 ``edges`` is an :class:`etesian.graph.edges.Edges`. With ``e_m = edge_weight a_m + edge_bias`` for edge m from j to i,
 ``s_m = q_i . (k_j + e_m) / sqrt(C)`` for each head, and alpha the softmax of s over the edges that lead into i,
 ``out_i = sum_m alpha_m (v_j + e_m)``. A node that no edge leads to gets 0, without the bias too.
+"""
+
+ATTENTION_CALL = "(query, key, value [B, H, N, C] each) -> [B, H, N, C]"
+"""The contract of attention among the N positions of each batch entry and head.
+
+``s_ij = q_i . k_j / sqrt(C)``; alpha the softmax of s over the positions j that i sees: ``|i - j| <= window_size``, or
+all where that is None; ``out_i = sum_j alpha_ij v_j``, in the dtype of the value.
 """
 
 SLOTS: Mapping[str, Slot] = MappingProxyType(
@@ -118,7 +127,19 @@ SLOTS: Mapping[str, Slot] = MappingProxyType(
                 call=GRAPH_ATTENTION_CALL,
                 target="etesian.kernels.factored.FactoredGraphAttention",
             ),
+            Slot(
+                name="Attention",
+                positional=("num_heads", "head_channels"),
+                keywords=("window_size",),
+                call=ATTENTION_CALL,
+                target="etesian.kernels.attention.sdpa.ScaledDotProductAttention",
+            ),
         )
     }
 )
 """Slot by name, in the order of the table that a run prints."""
+
+
+def unknown_slot(name: str, where: str) -> Problem:
+    """Return the problem of a key of ``layer_kernels`` that names no slot."""
+    return Problem(f"unknown layer kernel slot {name!r}", where, ", ".join(SLOTS), did_you_mean(name, SLOTS))
