@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, variables_of
-from etesian.checkpoint.mapping import qk_norms
 from etesian.checkpoint.read import check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
 from etesian.errors import Problem, UserError
@@ -110,7 +109,7 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
     original = validate_config(tree)
     config = validate_config(_remapped(tree, _plain_mapping(path, stored) if mapping is None else {"model": mapping}))
     kernels = resolve_kernels(config.model, preset=name, overrides=[])
-    changed = differences(stored, kernels.records, qk_norms(config.model))
+    changed = differences(stored, kernels.records, config.model)
     _refuse(path, name, changed)
     parities = check_parity(changed, kernels, config.model, device)
     weights = {

@@ -124,6 +124,9 @@ FAMILIES: dict[str, Family] = {
         Family("graph_attention", "sum over edges into i of softmax(q_i (k_j + e) / sqrt(C)) (v_j + e), e = W a + b",
                {}, (), "etesian.kernels.factored.FactoredGraphAttention",
                "etesian.kernels.reference.ReferenceGraphAttention"),
+        Family("attention", "sum over j of softmax(q_i k_j / sqrt(C)) v_j, j within the window of i", {}, (),
+               "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
+               "etesian.kernels.attention.reference.ReferenceAttention"),
     )
 }  # fmt: skip
 """The families that are known, by name."""
@@ -143,6 +146,8 @@ OWN_CONSTANTS: Mapping[str, Mapping[str, Reader]] = {
     "etesian.kernels.norms.AutocastLayerNorm": {
         "eps": _EPS_5, "elementwise_affine": Argument("elementwise_affine", True), "bias": Argument("bias", True),
     },
+    "etesian.kernels.glu.GeGLU": {"approximate": Argument("approximate", "none")},
+    "etesian.kernels.liger.LigerGeGLU": {"approximate": "tanh"},
     "etesian.kernels.liger.LigerLayerNorm": {"eps": _EPS_5, "bias": True},
     "liger_kernel.transformers.layer_norm.LigerLayerNorm": {"eps": _EPS_6, "bias": True},
     "liger_kernel.transformers.rms_norm.LigerRMSNorm": {
@@ -166,6 +171,8 @@ PLAIN = frozenset(
         "etesian.kernels.norms.AutocastLayerNorm", "etesian.kernels.mlp.MLP", "etesian.kernels.glu.GLU",
         "etesian.kernels.glu.SwiGLU", "etesian.kernels.glu.GeGLU", "etesian.kernels.glu.ReGLU",
         "etesian.kernels.reference.ReferenceGraphAttention", "etesian.kernels.factored.FactoredGraphAttention",
+        "etesian.kernels.attention.reference.ReferenceAttention",
+        "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
     }
 )  # fmt: skip
 """Kernels that need PyTorch alone: an exported checkpoint keeps them as they are."""

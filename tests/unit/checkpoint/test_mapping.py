@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_model import make_settings
 
-from etesian.checkpoint.mapping import KEY, check_mapping, library_changes, qk_norms
+from etesian.checkpoint.mapping import KEY, check_mapping, library_changes
 from etesian.errors import UserError
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
@@ -70,14 +70,6 @@ def test_the_way_back_of_a_component(rms_norms) -> None:
         check_mapping(SOURCE, [*kernels.records, own], kernels, settings, CPU, allowed=True)
     expected = "++model.decoder.layer_kernels.LayerNorm={_target_:torch.nn.LayerNorm,eps:1e-05,bias:false}"
     assert caught.value.problems[0].mend == expected
-
-
-def test_which_components_norm_queries() -> None:
-    settings = make_settings(decoder={"num_heads": 2, "qk_norm": True})
-    wanted = {"encoder": False, "processor": False, "decoder": True}
-    for section in (settings, settings.model_dump()):
-        found = qk_norms(section)
-        assert {name: found[name] for name in wanted} == wanted
 
 
 def test_versions_that_changed(rms_norms) -> None:

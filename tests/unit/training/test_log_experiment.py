@@ -14,7 +14,9 @@ from etesian.training.log_experiment import kernels_by_key, log_experiment, mark
 from etesian.training.metrics_csv import MetricsCSV
 
 RECORDS = [
-    KernelRecord("LayerNorm", "model", "torch.nn.RMSNorm", {"eps": 1e-6}, "rms_norm", "torch", "2.13", "preset rmsnorm"),
+    KernelRecord(
+        "LayerNorm", "model", "torch.nn.RMSNorm", {"eps": 1e-6}, "rms_norm", "torch", "2.13", "preset rmsnorm"
+    ),
     KernelRecord("Activation", "decoder", "my.Act", {}, "custom:my.Act", "my", "1.0", "override", "a | b"),
 ]
 
