@@ -84,10 +84,11 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     rows = {
         "file": f"{summary['file']}, {summary['bytes'] / 1e6:,.1f} MB, for {summary['contains']}",
         "etesian": f"{summary['etesian']}, format {summary['format']}",
-        "model": f"{model['kind']}, {model['channels']} channels, {model['layers']} layers in the processor, "
+        "model": f"{model['kind']}, {model['channels']} channels, processor layers: {model['layers']}, "
         f"{model['parameters']:,} parameters",
         "trained": f"{summary['step']:,} steps, epoch {summary['epoch']}, {summary['precision']}",
-        "input": f"{summary['multistep_input']} states, {summary['timestep']} apart: {', '.join(variables['input'])}",
+        "input": f"{summary['multistep_input']} states, {summary['timestep'] or 'one date of the dataset'} apart: "
+        f"{', '.join(variables['input'])}",
         "forcing": ", ".join(variables["forcing"]) or "none",
         "output": ", ".join(variables["output"]),
         "graph": _counts(graph["nodes"], "nodes") + "; " + _counts(graph["edges"], "edges"),

@@ -89,6 +89,16 @@ def test_a_kernel_gives_place_to_the_plain_one_of_its_family(folder: Path) -> No
     assert about["parity"][0]["precision"] == "64-true"
 
 
+def test_a_transformer(folder: Path) -> None:
+    reference = "etesian.kernels.attention.reference.ReferenceAttention"
+    original = small_checkpoint.write(folder / "c.ckpt", "model=transformer", "model.processor.window_size=2")
+    exported = export(folder / "c.ckpt", "torch", None, CPU)
+    assert torch.equal(exported.forecaster.rollout(states(), 2), original.rollout(states(), 2))
+    exported = export(folder / "c.ckpt", "mine", {"Attention": {"_target_": reference}}, CPU)
+    assert exported.parities[0].difference.slot == "Attention"
+    torch.testing.assert_close(exported.forecaster.rollout(states(), 2), original.rollout(states(), 2))
+
+
 def test_a_component_keeps_its_own_family(folder: Path) -> None:
     own = "+model.decoder.layer_kernels.LayerNorm={_target_: torch.nn.RMSNorm, eps: 1e-6}"
     small_checkpoint.write(folder / "c.ckpt", own)

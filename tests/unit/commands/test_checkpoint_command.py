@@ -31,9 +31,12 @@ def test_describe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["checkpoint", "describe", "c.ckpt"]) == 0
     said = capsys.readouterr().out
     count = sum(parameter.numel() for parameter in forecaster.model.parameters())
-    for text in ("graphtransformer, 16 channels, 2 layers", f"{count:,} parameters", "30 steps, epoch 2, 32-true",
-                 "2 states", "t, insolation, q", "t, q, tp", "14 data, 5 hidden nodes", f"etesian   {__version__}",
-                 "torch.nn.RMSNorm(eps=1e-06)", "preset rmsnorm"):  # fmt: skip
+    texts = [
+        "graphtransformer, 16 channels, processor layers: 2", f"{count:,} parameters", "30 steps, epoch 2, 32-true",
+        "2 states", "t, insolation, q", "t, q, tp", "14 data, 5 hidden nodes", f"etesian   {__version__}",
+        "torch.nn.RMSNorm(eps=1e-06)", "preset rmsnorm",
+    ]  # fmt: skip
+    for text in texts:
         assert text in said, (text, said)
 
 
