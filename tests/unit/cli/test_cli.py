@@ -136,9 +136,10 @@ class TestMistakes:
             (["training.precision=fp8"], "'32-true'"),
             (["training.seed=1,2"], "--multirun"),
             (["model.layer_kernels.Linear._target_"], "it has no '='"),
+            (["model.layer_kernels.LayerNrom._target_=a.b"], "did you mean 'LayerNorm'?"),
             (
-                ["model.layer_kernels.LayerNrom._target_=a.b"],
-                "did you mean 'model.layer_kernels.LayerNorm'? To add it: +",
+                ["training.scalers.general_variabl.weights={}"],
+                "did you mean 'training.scalers.general_variable'? To add it: +",
             ),
             (["dataloader.training.dataset_config.selct=[a]"], "to add it: +dataloader.training.dataset_config.selct="),
         ],
