@@ -5,6 +5,12 @@ Two kernels of one family with equal constants are interchangeable; kernels of t
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from etesian.kernels.constants import FAMILIES, OWN_CONSTANTS, Argument, Family, Reader
+
 LINEAR = "linear"
 """y = x W^T + b, with parameters ``weight`` (out, in) and ``bias`` (out,) or None."""
 
@@ -20,6 +26,7 @@ _FAMILIES: dict[str, str] = {
     "torch.nn.ReLU": "relu",
     "etesian.kernels.norms.AutocastLayerNorm": "layer_norm",
     "etesian.kernels.liger.LigerLayerNorm": "layer_norm",
+    "liger_kernel.transformers.layer_norm.LigerLayerNorm": "layer_norm",
     "liger_kernel.transformers.rms_norm.LigerRMSNorm": "rms_norm",
     "transformer_engine.pytorch.LayerNorm": "layer_norm",
     "transformer_engine.pytorch.RMSNorm": "rms_norm",
@@ -34,20 +41,94 @@ _FAMILIES: dict[str, str] = {
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",
+    "etesian.kernels.attention.reference.ReferenceAttention": "attention",
+    "etesian.kernels.attention.sdpa.ScaledDotProductAttention": "attention",
+    "etesian.kernels.attention.flex.FlexAttention": "attention",
+    "etesian.kernels.attention.flash.FlashAttention": "attention",
 }
 
 
-def register_family(target: str, family: str) -> None:
+_CONSTANTS: dict[str, dict[str, Reader]] = {target: dict(readers) for target, readers in OWN_CONSTANTS.items()}
+
+
+def register_family(target: str, family: str, constants: Mapping[str, Any] | None = None) -> None:
     """Declare the family of a target, given by its dotted path.
+
+    Parameters
+    ----------
+    target : str
+        The path, as a config writes it.
+    family : str
+        A family of :data:`etesian.kernels.constants.FAMILIES`, or a name of your own.
+    constants : mapping, optional
+        How the kernel has the constants of the family: by constant, a value, or an
+        :class:`~etesian.kernels.constants.Argument` that sets it. What is left out is the argument of that name.
 
     Raises
     ------
     ValueError
-        If the target has another family already.
+        If the target has another family already, or a constant is none of the family.
     """
+    known = family_named(family)
+    if unknown := set(constants or {}) - set(known.constants if known else {}):
+        raise ValueError(f"family {family!r} has no constant {', '.join(sorted(unknown))}")
     held = _FAMILIES.setdefault(target, family)
     if held != family:
         raise ValueError(f"{target} is of family {held!r} already")
+    if constants is not None:
+        _CONSTANTS[target] = dict(constants)
+
+
+def family_named(name: str) -> Family | None:
+    """Return what a family is, or None for one that is only a name."""
+    return FAMILIES.get(name)
+
+
+def readers_of(target: str, family: Family, resolved: object | None = None) -> dict[str, Reader]:
+    """Return where each constant of a kernel comes from: a value, or the argument that sets it.
+
+    Parameters
+    ----------
+    target : str
+        The kernel's path.
+    family : Family
+        Its family.
+    resolved : object, optional
+        What the path leads to, where it is installed: its signature has the defaults.
+    """
+    declared = next((_CONSTANTS[path] for path in _paths(target, resolved) if path in _CONSTANTS), {})
+    signature = _defaults(resolved)
+    readers: dict[str, Reader] = {}
+    for name, usual in family.constants.items():
+        reader = declared.get(name, Argument(name) if name in signature else usual)
+        if isinstance(reader, Argument) and reader.name in signature:
+            reader = reader.with_default(signature[reader.name])
+        readers[name] = reader
+    return readers
+
+
+def constants_of(
+    target: str, family: str, arguments: Mapping[str, Any], resolved: object | None = None
+) -> dict[str, Any]:
+    """Return the constants of a kernel: what its arguments, its defaults and its family settle.
+
+    Returns
+    -------
+    dict
+        By constant; :data:`~etesian.kernels.constants.UNKNOWN` where nothing tells. Empty for a family that is only
+        a name.
+    """
+    known = family_named(family)
+    if known is None:
+        return {}
+    found = {
+        name: reader.read(arguments) if isinstance(reader, Argument) else reader
+        for name, reader in readers_of(target, known, resolved).items()
+    }
+    if found.get("elementwise_affine") is False:  # nothing is learnt: what else there may be of it is not there
+        found |= {name: False for name in ("bias",) if name in found}
+        found |= {name: 0.0 for name in ("weight_offset",) if name in found}
+    return found
 
 
 def family_of(target: str, resolved: object | None = None) -> str:
@@ -61,14 +142,26 @@ def family_of(target: str, resolved: object | None = None) -> str:
         What the path leads to: a class that is written by a second path (``torch.nn.modules.linear.Linear``) is
         found by the object, never by a base class: a subclass may compute anything.
     """
-    if target in _FAMILIES:
-        return _FAMILIES[target]
-    if resolved is not None:
-        own = f"{getattr(resolved, '__module__', '')}.{getattr(resolved, '__qualname__', '')}"
-        for path in (own, _short_torch_path(own)):
-            if path in _FAMILIES:
-                return _FAMILIES[path]
-    return f"custom:{target}"
+    return next((_FAMILIES[path] for path in _paths(target, resolved) if path in _FAMILIES), f"custom:{target}")
+
+
+def _paths(target: str, resolved: object | None) -> list[str]:
+    """Return the paths under which a target may be declared."""
+    if resolved is None:
+        return [target, _short_torch_path(target)]
+    own = f"{getattr(resolved, '__module__', '')}.{getattr(resolved, '__qualname__', '')}"
+    return [target, own, _short_torch_path(own)]
+
+
+def _defaults(resolved: object | None) -> dict[str, Any]:
+    """Return the parameters of a class or function with their defaults; none where it is not there."""
+    if not callable(resolved):
+        return {}
+    try:
+        parameters = inspect.signature(resolved).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def _short_torch_path(path: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 
 EXTRAS = {
+    "flash_attn": ("flash-attn", "flash_attn"),
     "liger_kernel": ("liger-kernel", "liger"),
     "transformer_engine": ("transformer-engine", "transformer_engine"),
 }
 """Import name to (distribution, extra of etesian that installs it)."""
 
-ADAPTERS = {"etesian.kernels.liger": "liger_kernel"}
+ADAPTERS = {"etesian.kernels.attention.flash": "flash_attn", "etesian.kernels.liger": "liger_kernel"}
 """Module of this package to the import name of the library that its kernels come from."""
 
 

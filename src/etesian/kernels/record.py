@@ -32,6 +32,8 @@ class KernelRecord:
         ``preset NAME``, ``config``, ``override`` or ``default``.
     note : str
         What a user has to know beside that, such as a fusion over another slot.
+    constants : dict
+        What the arguments and the defaults of the kernel make of the constants of its family, such as eps.
     """
 
     slot: str
@@ -43,6 +45,7 @@ class KernelRecord:
     version: str = ""
     origin: str = "default"
     note: str = ""
+    constants: dict[str, Any] = field(default_factory=dict)
 
 
 def config_key(component: str, slot: str) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from etesian.errors import Problem, UserError
 from etesian.kernels.arguments import check_arguments
-from etesian.kernels.families import GATED_MLPS, LINEAR, family_of
+from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
@@ -70,6 +70,7 @@ class LayerKernels:
     KeyNorm: KernelFactory
     MLP: KernelFactory
     GraphAttention: KernelFactory
+    Attention: KernelFactory
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     if problems:
         raise UserError.collect(problems)
 
-    problems = _unfusable(factories)
+    problems = _unfusable(settings, factories)
     if problems:
         raise UserError.collect(problems)
     used = {component: LayerKernels(**factories[component]) for component in factories}
@@ -180,7 +181,8 @@ def _resolve_slot(
         return None
     library, version = library_of(target, path)
     family = family_of(path, target)
-    return KernelFactory(target, KernelRecord(slot.name, component, path, arguments, family, library, version, origin))
+    record = KernelRecord(slot.name, component, path, arguments, family, library, version, origin)
+    return KernelFactory(target, replace(record, constants=constants_of(path, family, arguments, target)))
 
 
 def _is_special(name: str) -> bool:
@@ -201,13 +203,13 @@ def _special_keys(slot: Slot, entry: Mapping[str, Any], where: str) -> list[Prob
     return problems
 
 
-def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
+def _unfusable(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
     """Return a problem for each component whose Linear graph attention can't take the edge projection over from."""
     problems, seen = [], set()
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
         where = config_key(linear.component, "Linear")
-        if linear.family == LINEAR or where in seen:
+        if linear.family == LINEAR or where in seen or not settings.uses(component, "GraphAttention"):
             continue
         seen.add(where)
         what = (
@@ -242,11 +244,14 @@ def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gate
         plain = [name for name in users if name not in gated]
         note = f"used in {', '.join(plain)}" if plain else "not used: the MLP has its own"
         return replace(record, note=note)
+    used = [name for name in users if settings.uses(name, record.slot)]
     if record.slot in ("QueryNorm", "KeyNorm"):
-        normed = [name for name in users if getattr(settings, name).qk_norm]
-        if not normed:
+        if not used:
             return replace(record, note="not used: qk_norm is false")
-        return record if normed == users else replace(record, note=f"used in {', '.join(normed)} (qk_norm)")
-    if record.slot in ("Linear", "GraphAttention"):
-        return replace(record, note=EDGE_PROJECTION_NOTE)
-    return record
+        return record if used == users else replace(record, note=f"used in {', '.join(used)} (qk_norm)")
+    if not used:
+        where = "nothing" if record.component == "model" else f"no {record.component}"
+        return replace(record, note=f"not used: {where} in a model of kind {settings.kind} is made by it")
+    notes = [] if used == users else [f"used in {', '.join(used)}"]
+    fused = record.slot in ("Linear", "GraphAttention") and any(settings.uses(c, "GraphAttention") for c in used)
+    return replace(record, note="; ".join([EDGE_PROJECTION_NOTE] * fused + notes))

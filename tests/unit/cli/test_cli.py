@@ -130,7 +130,7 @@ class TestMistakes:
         [
             (["training.max_epoch=3"], "did you mean 'training.max_epochs'"),
             (["+training.nonsense=3"], "no key 'nonsense'"),
-            (["model=graphtransfomer"], "did you mean 'graphtransformer'?"),
+            (["model=graphtransfomer"], "did you mean 'graphtransformer'"),
             (["--config-name", "nothing"], "there is no config named 'nothing'"),
             (["--config-dir", "/nothing"], "--config-dir /nothing does not exist"),
             (["training.precision=fp8"], "'32-true'"),
