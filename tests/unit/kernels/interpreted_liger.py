@@ -14,8 +14,11 @@ from small_model import make_model, make_settings
 from torch import Tensor, nn
 
 from etesian.errors import UserError
+from etesian.kernels.families import family_of
+from etesian.kernels.interchange import interchangeable, plain_record
 from etesian.kernels.liger import LigerGeGLU, LigerLayerNorm, LigerSwiGLU
 from etesian.kernels.probe import probe_kernels
+from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import LayerKernels, resolve_kernels
 
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3}
@@ -100,6 +103,19 @@ def test_the_exact_gelu_is_another_function() -> None:
     exact.load_state_dict(fused.state_dict())
     x = 3 * torch.randn(50, 4)
     assert (exact(x) - fused(x)).abs().max() > 1e-4
+
+
+def test_each_is_interchangeable_with_the_same_function_only() -> None:
+    def record(target: str, **arguments: object) -> KernelRecord:
+        return KernelRecord("MLP", "model", target, arguments, family_of(target))
+
+    glu = "etesian.kernels.glu"
+    assert not interchangeable(record(SWIGLU), record(f"{glu}.SwiGLU"))
+    assert not interchangeable(record(GEGLU), record(f"{glu}.GeGLU", approximate="tanh"))
+    assert interchangeable(record(GEGLU), record(f"{glu}.GeGLU"))
+    assert interchangeable(record(SWIGLU), record(GEGLU))
+    plain, lost = plain_record(record(GEGLU))
+    assert (plain.target, plain.arguments, lost) == (f"{glu}.GeGLU", {"approximate": "tanh"}, [])
 
 
 def test_linears_of_the_mlps_come_from_the_mapping() -> None:
