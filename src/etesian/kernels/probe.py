@@ -6,7 +6,7 @@ Many kernels import and build on machines that can't run them; only a call tells
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
 from etesian.kernels.libraries import EXTRAS
+from etesian.kernels.machine import Machine as _Machine
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, LayerKernels
 from etesian.kernels.slots import SLOTS
@@ -25,8 +26,6 @@ from etesian.schema.training import Precision
 
 NODES, FEATURES = 6, 8
 """Rows of every input, and what a Linear makes of the channels of the model."""
-
-_MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 BATCH = 2
 """Copies of the nodes that attention among them gets."""
@@ -41,38 +40,6 @@ class _Failed(Exception):
     def __init__(self, what: str, *, own_fault: bool) -> None:
         self.own_fault = own_fault
         super().__init__(what)
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """Where and in which precision the run computes.
-
-    Attributes
-    ----------
-    device : torch.device
-        The device.
-    precision : str
-        ``training.precision``.
-    """
-
-    device: torch.device
-    precision: Precision
-
-    @property
-    def parameters(self) -> torch.dtype:
-        """The dtype of parameters and of the model's input."""
-        return torch.float64 if self.precision == "64-true" else torch.float32
-
-    @property
-    def products(self) -> torch.dtype:
-        """The dtype of what a Linear returns."""
-        return _MIXED.get(self.precision, self.parameters)
-
-    def context(self) -> AbstractContextManager[Any]:
-        """Return what a forward pass runs in."""
-        if self.precision in _MIXED:
-            return torch.autocast(self.device.type, dtype=self.products)
-        return _default_dtype(torch.float64) if self.precision == "64-true" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -285,16 +252,6 @@ def _stage(name: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, UserError) and error.__cause__ is not None else error
         text = str(cause.args[0]) if isinstance(cause, UserError) else f"{type(cause).__name__}: {cause}"
         raise _Failed(f"{name} fails: {text.rstrip()}", own_fault=False) from error
-
-
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _problem(record: KernelRecord, failure: _Failed, machine: _Machine) -> Problem:
