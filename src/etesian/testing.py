@@ -268,7 +268,9 @@ def _try_kernels(config: Config, composed: Composed, device: str) -> None:
     from etesian.runtime.device import get_device
 
     where, preset = get_device(device), composed.choices.get("model/layer_kernels")
-    kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
+    kernels = resolve_kernels(
+        config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
+    )
     probe_kernels(kernels, config.model, where, config.training.precision)
 
 

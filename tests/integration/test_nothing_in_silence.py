@@ -158,6 +158,22 @@ def test_what_a_preset_leaves_under_another_target(capsys: pytest.CaptureFixture
     )
 
 
+@pytest.mark.parametrize("level", ["model", "model.processor"])
+def test_what_a_preset_leaves_under_another_target_of_a_yaml_file(
+    level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = "" if level == "model" else f"@{level}.layer_kernels"
+    nested = "{LayerNorm: {_target_: torch.nn.RMSNorm}}"
+    for part in [*level.split("."), "layer_kernels"][:0:-1]:
+        nested = f"{{{part}: {nested}}}"
+    Path("mine.yaml").write_text(f"defaults: [train, {{{'' if at else 'override '}/model/layer_kernels{at}: liger}}, "
+                                 f"_self_]\nmodel: {nested}\n")  # fmt: skip
+    (problem,) = told(capsys, "--config-name", "mine")
+    assert f"in_place=False is left over from {LIGER_NORM} of the preset" in problem["error"]
+    assert problem["mend"] == f"add the override ~{level}.layer_kernels.LayerNorm.in_place"
+    assert train("--config-name", "mine", problem["mend"].split()[-1], "--cfg", "job") == 0
+
+
 def test_a_target_that_makes_no_module_is_not_called(capsys: pytest.CaptureFixture[str]) -> None:
     (problem,) = told(capsys, "model.layer_kernels.Activation={_target_: os.system, command: touch called}")
     assert "os.system is a builtin_function_or_method; it was not called" in problem["error"]
@@ -181,6 +197,26 @@ def test_a_kernel_that_does_not_run(
     assert problem["error"] == f"slot LayerNorm of processor: {does_not_run}: {reason}"
     assert problem["where"] == "model.processor.layer_kernels.LayerNorm"
     assert "model.processor.layer_kernels.LayerNorm._target_=torch.nn.LayerNorm" in problem["mend"]
+
+
+# What is to be compiled
+
+
+@pytest.mark.parametrize(
+    ("override", "said", "mend"),
+    [
+        ("model.compile=[{module: etesian.model.block.GraphTransformerBlok}]", "GraphTransformerBlok", "Block'"),
+        ("model.compile=[{module: no_such_library.Block}]", "no_such_library", ""),
+        ("model.compile=[{kernel: LayerNrom}]", "LayerNrom", "did you mean 'LayerNorm'?"),
+    ],
+)
+def test_a_compile_entry_of_what_is_not_there(
+    override: str, said: str, mend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (problem,) = told(capsys, override)
+    assert said in problem["error"]
+    assert problem["where"].startswith("model.compile")
+    assert mend in problem.get("mend", "")
 
 
 # Keys and periods

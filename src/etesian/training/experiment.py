@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,7 @@ def check_experiment(
     *,
     preset: str | None = None,
     overrides: Sequence[str] = (),
+    preset_slots: Mapping[str, Any] | None = None,
     local_rank: int = 0,
     probe: bool = True,
 ) -> Experiment:
@@ -127,6 +128,8 @@ def check_experiment(
         Choice of the group ``model/layer_kernels``, for the record of the kernels.
     overrides : sequence of str
         Overrides of the command line, for the same record.
+    preset_slots : mapping, optional
+        What the presets have in their files; see :func:`etesian.kernels.resolve.resolve_kernels`.
     local_rank : int
         Number of this process on its machine: the device on which the kernels are tried.
     probe : bool
@@ -139,7 +142,7 @@ def check_experiment(
         all that the dataset tells.
     """
     _check_device(config)
-    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
+    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
     device = device_of_process(config.system.hardware.accelerator, local_rank)
     if probe:
         probe_kernels(kernels, config.model, device, config.training.precision)
