@@ -122,6 +122,7 @@ def register_kinds() -> None:
     """Import the modules that register the kinds of models, bounds, losses and scalers."""
     import etesian.model.bounding
     import etesian.model.graphtransformer
+    import etesian.model.transformer
     import etesian.training.losses
     import etesian.training.scalers  # noqa: F401
 

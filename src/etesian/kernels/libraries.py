@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 EXTRAS = {
+    "flash_attn": ("flash-attn", "flash_attn"),
     "liger_kernel": ("liger-kernel", "liger"),
     "transformer_engine": ("transformer-engine", "transformer_engine"),
 }

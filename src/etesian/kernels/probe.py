@@ -28,7 +28,10 @@ NODES, FEATURES = 6, 8
 
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
-_ORDER = ("LayerNorm", "Linear", "Activation", "QueryNorm", "KeyNorm", "MLP", "GraphAttention")
+BATCH = 2
+"""Copies of the nodes that attention among them gets."""
+
+_ORDER = ("LayerNorm", "Linear", "Activation", "QueryNorm", "KeyNorm", "MLP", "GraphAttention", "Attention")
 """A slot after those whose results it is called with."""
 
 
@@ -86,12 +89,15 @@ class _Case:
         Shape of the result.
     edges : Edges, optional
         Passed after the tensors.
+    transposed : bool
+        Whether the tensors lie in memory with axes 1 and 2 exchanged.
     """
 
     build: Callable[[], nn.Module]
     inputs: Mapping[str, tuple[tuple[int, ...], torch.dtype] | None]
     shape: tuple[int, ...]
     edges: Edges | None = None
+    transposed: bool = False
 
 
 def probe_kernels(
@@ -131,16 +137,15 @@ def probe_kernels(
 def _probe_component(
     kernels: LayerKernels, settings: ModelSettings, component: str, machine: _Machine
 ) -> Iterator[Problem]:
-    block: BlockSettings = getattr(settings, component)
     returned: dict[str, torch.dtype] = {}
     failed: set[str] = set()
     for slot in _ORDER:
-        if slot in ("QueryNorm", "KeyNorm") and not block.qk_norm:
+        if not settings.uses(component, slot):
             continue
         if slot == "MLP" and failed & {"Linear", "Activation"}:
             continue
         try:
-            for case in _cases(slot, kernels, settings.num_channels, block.num_heads, returned, machine):
+            for case in _cases(slot, kernels, settings, component, returned, machine):
                 returned[slot] = _run(case, machine)
         except _Failed as failure:
             failed.add(slot)
@@ -148,17 +153,27 @@ def _probe_component(
 
 
 def _cases(
-    slot: str, kernels: LayerKernels, channels: int, heads: int, returned: dict[str, torch.dtype], machine: _Machine
+    slot: str,
+    kernels: LayerKernels,
+    settings: ModelSettings,
+    component: str,
+    returned: dict[str, torch.dtype],
+    machine: _Machine,
 ) -> list[_Case]:
     """Return how the model calls a slot; `returned` has the dtypes that earlier slots returned."""
     factory, low = getattr(kernels, slot), machine.products
+    block: BlockSettings = getattr(settings, component)
+    channels, heads = settings.num_channels, block.num_heads
     normed = returned.get("LayerNorm", low)
     wide, of_heads = (NODES, channels), (NODES, heads, channels // heads)
     match slot:
         case "Linear":
             dtypes = dict.fromkeys((machine.parameters, normed))  # of the embeddings, and after a norm
             shape = (NODES, FEATURES)
-            return [_Case(partial(factory, channels, FEATURES), {"input": (wide, dtype)}, shape) for dtype in dtypes]
+            builds = [partial(factory, channels, FEATURES)]
+            if settings.uses(component, "Attention"):
+                builds.append(partial(factory, channels, FEATURES, bias=False))
+            return [_Case(build, {"input": (wide, dtype)}, shape) for build in builds for dtype in dtypes]
         case "LayerNorm":
             return [_Case(partial(factory, channels), {"input": (wide, low)}, wide)]
         case "Activation":
@@ -168,6 +183,12 @@ def _cases(
         case "MLP":
             build = partial(factory, channels, FEATURES, channels, layer_kernels=kernels)
             return [_Case(build, {"input": (wide, normed)}, wide)]
+        case "Attention":
+            build = partial(factory, heads, channels // heads, window_size=settings.window_size(component))
+            shape = (BATCH, heads, NODES, channels // heads)
+            dtypes = {"query": returned.get("QueryNorm", low), "key": returned.get("KeyNorm", low), "value": low}
+            inputs = {name: (shape, dtype) for name, dtype in dtypes.items()}
+            return [_Case(build, inputs, shape, transposed=True)]
         case _:
             edges, parameters = _edges(machine.device), machine.parameters
             has_bias = kernels.Linear.record.arguments.get("bias", True)
@@ -200,6 +221,8 @@ def _run(case: _Case, machine: _Machine) -> torch.dtype:
         leaves[name] = leaf if leaf is None else leaf.requires_grad_()
     # Copies, as a kernel may work in place.
     arguments = [None if leaf is None else leaf.clone() for leaf in leaves.values()]
+    if case.transposed:
+        arguments = [None if a is None else a.transpose(1, 2).contiguous().transpose(1, 2) for a in arguments]
     with _stage("its forward pass"), machine.context():
         result = layer(*arguments, *([] if case.edges is None else [case.edges]))
         _check_result(result, case, machine)

@@ -70,6 +70,7 @@ class LayerKernels:
     KeyNorm: KernelFactory
     MLP: KernelFactory
     GraphAttention: KernelFactory
+    Attention: KernelFactory
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     if problems:
         raise UserError.collect(problems)
 
-    problems = _unfusable(factories)
+    problems = _unfusable(settings, factories)
     if problems:
         raise UserError.collect(problems)
     used = {component: LayerKernels(**factories[component]) for component in factories}
@@ -211,13 +212,13 @@ def _special_keys(slot: Slot, entry: Mapping[str, Any], where: str) -> list[Prob
     return problems
 
 
-def _unfusable(factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
+def _unfusable(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
     """Return a problem for each component whose Linear graph attention can't take the edge projection over from."""
     problems, seen = [], set()
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
         where = config_key(linear.component, "Linear")
-        if linear.family == LINEAR or where in seen:
+        if linear.family == LINEAR or where in seen or not settings.uses(component, "GraphAttention"):
             continue
         seen.add(where)
         what = (
@@ -252,11 +253,14 @@ def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gate
         plain = [name for name in users if name not in gated]
         note = f"used in {', '.join(plain)}" if plain else "not used: the MLP has its own"
         return replace(record, note=note)
+    used = [name for name in users if settings.uses(name, record.slot)]
     if record.slot in ("QueryNorm", "KeyNorm"):
-        normed = [name for name in users if getattr(settings, name).qk_norm]
-        if not normed:
+        if not used:
             return replace(record, note="not used: qk_norm is false")
-        return record if normed == users else replace(record, note=f"used in {', '.join(normed)} (qk_norm)")
-    if record.slot in ("Linear", "GraphAttention"):
-        return replace(record, note=EDGE_PROJECTION_NOTE)
-    return record
+        return record if used == users else replace(record, note=f"used in {', '.join(used)} (qk_norm)")
+    if not used:
+        where = "nothing" if record.component == "model" else f"no {record.component}"
+        return replace(record, note=f"not used: {where} in a model of kind {settings.kind} is made by it")
+    notes = [] if used == users else [f"used in {', '.join(used)}"]
+    fused = record.slot in ("Linear", "GraphAttention") and any(settings.uses(c, "GraphAttention") for c in used)
+    return replace(record, note="; ".join([EDGE_PROJECTION_NOTE] * fused + notes))

@@ -61,6 +61,13 @@ GRAPH_ATTENTION_CALL = (
 ``out_i = sum_m alpha_m (v_j + e_m)``. A node that no edge leads to gets 0, without the bias too.
 """
 
+ATTENTION_CALL = "(query, key, value [B, H, N, C] each) -> [B, H, N, C]"
+"""The contract of attention among the N positions of each batch entry and head.
+
+``s_ij = q_i . k_j / sqrt(C)``; alpha the softmax of s over the positions j that i sees: ``|i - j| <= window_size``, or
+all where that is None; ``out_i = sum_j alpha_ij v_j``, in the dtype of the value.
+"""
+
 SLOTS: Mapping[str, Slot] = MappingProxyType(
     {
         slot.name: slot
@@ -117,6 +124,13 @@ SLOTS: Mapping[str, Slot] = MappingProxyType(
                 keywords=(),
                 call=GRAPH_ATTENTION_CALL,
                 target="etesian.kernels.factored.FactoredGraphAttention",
+            ),
+            Slot(
+                name="Attention",
+                positional=("num_heads", "head_channels"),
+                keywords=("window_size",),
+                call=ATTENTION_CALL,
+                target="etesian.kernels.attention.sdpa.ScaledDotProductAttention",
             ),
         )
     }

@@ -65,12 +65,13 @@ def import_target(path: str, *, slot: str, where: str) -> Any:
 def library_of(found: Any, path: str) -> tuple[str, str]:
     """Return the distribution that provides an imported target, and its version.
 
-    An adapter of this package for a class of another library counts as that library's.
+    An adapter of this package for a class of another library counts as that library's, and so does one that names
+    the library it calls as its ``LIBRARY``.
     """
     top = path.split(".", maxsplit=1)[0]
     if top == "etesian":
         bases = [base.__module__.partition(".")[0] for base in inspect.getmro(found)] if inspect.isclass(found) else []
-        top = next((base for base in bases if base in EXTRAS), top)
+        top = next((base for base in [getattr(found, "LIBRARY", ""), *bases] if base in EXTRAS), top)
     if top == "etesian":
         return "etesian", __version__
     if top in EXTRAS:

@@ -13,7 +13,11 @@ from etesian.kernels.resolve import LayerKernels
 from etesian.schema.model import BlockSettings
 
 
-class GraphTransformerBlock(nn.Module):
+class Block(nn.Module):
+    """A layer of the model as a whole: what activation checkpointing computes a second time."""
+
+
+class GraphTransformerBlock(Block):
     """One step of message passing with attention, from source to destination nodes.
 
     ``x' = x + projection(attention(q, k, v, edges) + own(norm(x)))``, ``x'' = x' + mlp(norm(x'))``, where q comes from

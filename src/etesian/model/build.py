@@ -7,13 +7,15 @@ from torch_geometric.data import HeteroData
 
 from etesian.errors import UserError, did_you_mean
 from etesian.kernels.resolve import ComponentKernels
+from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.fields import ModelFields
 from etesian.model.graphtransformer import GraphTransformer
+from etesian.model.transformer import Transformer
 from etesian.schema.model import ModelSettings
 
 __all__ = ["MODELS", "ModelFields", "build_model"]
 
-MODELS: dict[str, type[GraphTransformer]] = {"graphtransformer": GraphTransformer}
+MODELS: dict[str, type[EncoderProcessorDecoder]] = {"graphtransformer": GraphTransformer, "transformer": Transformer}
 """Model class by kind."""
 
 
@@ -27,7 +29,7 @@ def build_model(
     settings : ModelSettings
         Section ``model``.
     graph : HeteroData
-        See :class:`~etesian.model.graphtransformer.GraphTransformer`.
+        See :class:`~etesian.model.encoder_processor_decoder.EncoderProcessorDecoder`.
     fields : ModelFields
         Variables and steps.
     kernels : ComponentKernels

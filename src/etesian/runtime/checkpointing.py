@@ -7,7 +7,7 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from etesian.model.block import GraphTransformerBlock
+from etesian.model.block import Block
 from etesian.schema.model import ModelSettings
 
 COMPONENTS = ("encoder", "processor", "decoder")
@@ -40,9 +40,7 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) ->
     for component in COMPONENTS:
         if not getattr(settings, component).gradient_checkpointing:
             continue
-        blocks = [
-            module for module in model.get_submodule(component).modules() if isinstance(module, GraphTransformerBlock)
-        ]
+        blocks = [module for module in model.get_submodule(component).modules() if isinstance(module, Block)]
         if not blocks:
             raise ValueError(f"{component} has no blocks to checkpoint")
         for block in blocks:

@@ -48,8 +48,6 @@ class EdgeTrainableParameters(Section):
 
     data2hidden: int = Field(default=8, ge=0)
     """An encoder edge."""
-    hidden2hidden: int = Field(default=8, ge=0)
-    """A processor edge."""
     hidden2data: int = Field(default=8, ge=0)
     """A decoder edge."""
 
@@ -88,6 +86,16 @@ class ModelSettings(Section):
     """What the output is added to."""
     bounding: list[SerializeAsAny[Section]] = []
     """Bounds of outputs, applied in order; each a registered kind (``relu``, ``fraction``, ``hardtanh``)."""
+
+    def uses(self, component: str, slot: str) -> bool:
+        """Tell whether a component has layers that a slot of ``layer_kernels`` makes."""
+        if slot in ("QueryNorm", "KeyNorm"):
+            return bool(getattr(self, component).qk_norm)
+        return slot != "Attention"
+
+    def window_size(self, component: str) -> int | None:
+        """Return what the slot ``Attention`` is built with as ``window_size`` in a component that uses it."""
+        return None
 
     @model_validator(mode="after")
     def _heads_divide_channels(self) -> ModelSettings:

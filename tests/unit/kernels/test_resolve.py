@@ -246,7 +246,7 @@ def test_an_argument_that_the_model_passes_by_name_is_refused() -> None:
 def test_the_slot_decides_how_a_kernel_is_built(slot: str, target: str, said: str | None) -> None:
     mapping = {slot: {"_target_": target}}
     if said is None:
-        assert resolve(mapping).records[-1].target == target
+        assert {record.slot: record.target for record in resolve(mapping).records}[slot] == target
     else:
         found = problem(mapping)
         assert said in found.what

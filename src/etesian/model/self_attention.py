@@ -1,0 +1,156 @@
+"""Attention among the hidden nodes without edges: the block, the processor, and the order of the nodes.
+
+Shapes: N hidden nodes, `copies` of them folded in (batch and ensemble), H heads, C channels a head.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from etesian.kernels.resolve import LayerKernels
+from etesian.model.block import Block
+from etesian.schema.model import BlockSettings, ProcessorSettings
+
+
+def latitude_order(latlons: Tensor) -> Tensor:
+    """Return the numbers of the nodes in rows from north to south, each row from west to east.
+
+    A window over the places of an order is a neighbourhood on the sphere only if what is near in the order is near
+    there. The nodes of an icosahedral mesh are numbered level by level, so neighbours of a fine level stand anywhere
+    beside each other. Here the sphere is cut into rows of equal height, as high as N evenly spread nodes are apart,
+    ``sqrt(4 pi / N)``. A row ends where it began, at longitude 0, and the next begins there: the order goes around the
+    globe as a thread on a reel. A window of w sees about ``w / sqrt(pi N)`` rows to the north and as many to the south
+    at the equator, and more rows towards the poles.
+
+    Parameters
+    ----------
+    latlons : Tensor, shape (N, 2)
+        Latitude and longitude, radians.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Numbers of the nodes; those of equal place keep the order of their numbers.
+    """
+    latitude, longitude = latlons.double().unbind(-1)
+    rows = max(1, round(math.sqrt(math.pi * latlons.shape[0]) / 2))
+    row = ((math.pi / 2 - latitude) / math.pi * rows).floor().clamp(0, rows - 1)
+    order = torch.argsort(longitude.remainder(2 * math.pi), stable=True)
+    return order[torch.argsort(row[order], stable=True)]
+
+
+class TransformerBlock(Block):
+    """Attention among the nodes of each copy, then an MLP, each after a norm and with a residual.
+
+    ``x' = x + projection(attention(q, k, v))``, ``x'' = x' + mlp(norm(x'))``, where q, k and v come from norm(x) [1]_.
+    There is no encoding of positions: where a node is, its features tell.
+
+    Parameters
+    ----------
+    num_channels : int
+        Width of the nodes, H C.
+    settings : BlockSettings
+        Heads, width of the MLP, norms of queries and keys.
+    window_size : int or None
+        How many places a node sees to either side; None: all nodes.
+    kernels : LayerKernels
+        Where every layer comes from.
+
+    Notes
+    -----
+    Queries, keys and values have no bias, whatever the slot ``Linear`` does elsewhere.
+
+    References
+    ----------
+    .. [1] Xiong et al. 2020, On Layer Normalization in the Transformer Architecture, https://arxiv.org/abs/2002.04745
+    """
+
+    def __init__(
+        self, num_channels: int, settings: BlockSettings, window_size: int | None, kernels: LayerKernels
+    ) -> None:
+        super().__init__()
+        self.num_heads = settings.num_heads
+        head_channels = num_channels // settings.num_heads
+        self.norm_attention = kernels.LayerNorm(num_channels)
+        self.query = kernels.Linear(num_channels, num_channels, bias=False)
+        self.key = kernels.Linear(num_channels, num_channels, bias=False)
+        self.value = kernels.Linear(num_channels, num_channels, bias=False)
+        self.query_norm = kernels.QueryNorm(head_channels) if settings.qk_norm else None
+        self.key_norm = kernels.KeyNorm(head_channels) if settings.qk_norm else None
+        self.attention = kernels.Attention(settings.num_heads, head_channels, window_size=window_size)
+        self.projection = kernels.Linear(num_channels, num_channels)
+        self.norm_mlp = kernels.LayerNorm(num_channels)
+        hidden_channels = int(num_channels * settings.mlp_hidden_ratio)
+        self.mlp = kernels.MLP(num_channels, hidden_channels, num_channels, layer_kernels=kernels)
+
+    def forward(self, x: Tensor, copies: int) -> Tensor:
+        """Update the nodes, [(copies N), H C], in the order that the window is over."""
+        normed = self.norm_attention(x)
+        query = self._heads(self.query(normed))  # [(copies N), H, C]
+        key = self._heads(self.key(normed))
+        value = self._heads(self.value(normed))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+
+        # Views: in memory the heads stay behind the nodes, as the linear layers wrote them and read them.
+        query, key, value = (rearrange(t, "(b n) h c -> b h n c", b=copies) for t in (query, key, value))
+        attended = self.attention(query, key, value)  # [copies, H, N, C]
+        x = x + self.projection(rearrange(attended, "b h n c -> (b n) (h c)"))
+        return x + self.mlp(self.norm_mlp(x))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return rearrange(x, "n (h c) -> n h c", h=self.num_heads)
+
+
+class TransformerProcessor(nn.Module):
+    """Blocks of attention among the hidden nodes; the nodes are put in order before and put back after all of them.
+
+    Parameters
+    ----------
+    num_channels : int
+        Width of the hidden nodes.
+    order : Tensor, shape (N,), or None
+        Numbers of the nodes in the order that the window is over; None: as the graph has them.
+    settings : ProcessorSettings
+        Section ``model.processor``.
+    window_size : int or None
+        How many places a node sees to either side; None: all nodes.
+    kernels : LayerKernels
+        Kernels of the processor.
+    """
+
+    order: Tensor | None
+    back: Tensor | None
+
+    def __init__(
+        self,
+        num_channels: int,
+        order: Tensor | None,
+        settings: ProcessorSettings,
+        window_size: int | None,
+        kernels: LayerKernels,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("back", None if order is None else order.argsort(), persistent=False)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(num_channels, settings, window_size, kernels) for _ in range(settings.num_layers)
+        )
+
+    def forward(self, x: Tensor, copies: int) -> Tensor:
+        """Map hidden nodes [(copies N), C] to the same shape; copies don't see each other."""
+        x = _reorder(x, self.order, copies)
+        for block in self.blocks:
+            x = block(x, copies)  # [(copies N), C]
+        return _reorder(x, self.back, copies)
+
+
+def _reorder(x: Tensor, order: Tensor | None, copies: int) -> Tensor:
+    """Put the nodes of each copy in [(copies N), C] in another order."""
+    if order is None:
+        return x
+    return x.unflatten(0, (copies, -1)).index_select(1, order).flatten(0, 1)
