@@ -20,7 +20,7 @@ PROGRAM = "anemoi-training"
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
-    ("kernels", "etesian.commands.kernels", "list what may fill the model's layers, or check an experiment's kernels"),
+    ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),

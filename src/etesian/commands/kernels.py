@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etesian.commands import common
+from etesian.commands import common, kernels_bench
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-DESCRIPTION = "List the slots of layer kernels, or check the kernels of an experiment."
+DESCRIPTION = "List the slots of layer kernels, check the kernels of an experiment, or find the fastest."
 EPILOG = """examples:
   anemoi-training kernels list
   anemoi-training kernels check model/layer_kernels=rmsnorm
+  anemoi-training kernels bench --slots LayerNorm,MLP
 """
 
 GROUP = Path("model") / "layer_kernels"
@@ -40,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=f"example:\n  anemoi-training kernels check model/layer_kernels=rmsnorm\n\n{common.HYDRA_EPILOG}",
     )
     common.add_hydra_arguments(check)
+    kernels_bench.add_arguments(
+        actions.add_parser(
+            "bench", help=kernels_bench.HELP, description=kernels_bench.DESCRIPTION, epilog=kernels_bench.EPILOG
+        )
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else 100)
     if args.action == "check":
         return check(args, console)
+    if args.action == "bench":
+        return kernels_bench.run(args, console)
     console.print(slots_table())
     console.print(presets_table(args.config_dir))
     console.print(libraries_table())

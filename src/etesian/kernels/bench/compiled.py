@@ -1,0 +1,38 @@
+"""Compiled forms of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+OPTIONS: Mapping[str, Any] = {"fullgraph": True, "dynamic": False}
+"""What a kernel is compiled with: in one graph, for the shapes it is called with."""
+
+
+def compile_in_place(layer: nn.Module, backend: str | None = None) -> None:
+    """Compile the forward of a layer; names in its state dict do not change.
+
+    Parameters
+    ----------
+    layer : nn.Module
+        Changed in place.
+    backend : str, optional
+        Of ``torch.compile``; its default when left out.
+    """
+    chosen: dict[str, Any] = dict(OPTIONS) | ({"backend": backend} if backend is not None else {})
+    layer.forward = torch.compile(layer.forward, **chosen)  # type: ignore[method-assign]
+
+
+def graphs_so_far() -> int:
+    """Return how many graphs have been compiled in this process since the last reset."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def forget_compiled() -> None:
+    """Drop what was compiled, so that kernels of one class on many shapes do not reach torch's limit of forms."""
+    torch.compiler.reset()
