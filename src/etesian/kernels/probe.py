@@ -44,7 +44,7 @@ class _Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Machine:
+class _Machine:
     """Where and in which precision the run computes.
 
     Attributes
@@ -125,7 +125,7 @@ def probe_kernels(
         shape, dtype or device than the slot's, or NaN, or passes no gradient, or NaN, to an input or a parameter. An
         MLP whose Linear or Activation fails is not looked at: its failure would be theirs.
     """
-    machine = Machine(device, precision)
+    machine = _Machine(device, precision)
     problems: list[Problem] = []
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type):
         for component in COMPONENTS:
@@ -135,7 +135,7 @@ def probe_kernels(
 
 
 def _probe_component(
-    kernels: LayerKernels, settings: ModelSettings, component: str, machine: Machine
+    kernels: LayerKernels, settings: ModelSettings, component: str, machine: _Machine
 ) -> Iterator[Problem]:
     returned: dict[str, torch.dtype] = {}
     failed: set[str] = set()
@@ -158,7 +158,7 @@ def _cases(
     settings: ModelSettings,
     component: str,
     returned: dict[str, torch.dtype],
-    machine: Machine,
+    machine: _Machine,
 ) -> list[_Case]:
     """Return how the model calls a slot; `returned` has the dtypes that earlier slots returned."""
     factory, low = getattr(kernels, slot), machine.products
@@ -210,7 +210,7 @@ def _edges(device: torch.device) -> Edges:
     return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).to(device)
 
 
-def _run(case: _Case, machine: Machine) -> torch.dtype:
+def _run(case: _Case, machine: _Machine) -> torch.dtype:
     """Build, call and differentiate a layer; return the dtype of its result."""
     with _stage("building it"):
         layer = case.build().to(machine.device, machine.parameters)
@@ -239,7 +239,7 @@ def _run(case: _Case, machine: Machine) -> torch.dtype:
     return result.dtype
 
 
-def _check_result(result: Any, case: _Case, machine: Machine) -> None:
+def _check_result(result: Any, case: _Case, machine: _Machine) -> None:
     allowed = tuple(dict.fromkeys((machine.products, machine.parameters)))
     wrong = None
     if not isinstance(result, Tensor):
@@ -281,7 +281,7 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _problem(record: KernelRecord, failure: _Failed, machine: Machine) -> Problem:
+def _problem(record: KernelRecord, failure: _Failed, machine: _Machine) -> Problem:
     where = config_key(record.component, record.slot)
     what = (
         f"slot {record.slot} of {'the model' if record.component == 'model' else record.component}: {record.target} "
