@@ -11,7 +11,6 @@ from etesian.commands import common
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
 
     from etesian.compose import Composed
@@ -144,7 +143,7 @@ def bench_slots(
     from etesian.kernels.bench.show import ceilings_line, legend, shape_table
     from etesian.kernels.bench.slot import Plan, bench_case
     from etesian.kernels.bench.timing import measure_ceilings
-    from etesian.kernels.probe import Machine
+    from etesian.kernels.machine import Machine
     from etesian.kernels.resolve import resolve_kernels
     from etesian.runtime.device import DeviceClock, device_of_process
 

@@ -6,7 +6,7 @@ Many kernels import and build on machines that can't run them; only a call tells
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
 from etesian.kernels.libraries import EXTRAS
+from etesian.kernels.machine import Machine as Machine
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, LayerKernels
 from etesian.kernels.slots import SLOTS
@@ -25,8 +26,6 @@ from etesian.schema.training import Precision
 
 NODES, FEATURES = 6, 8
 """Rows of every input, and what a Linear makes of the channels of the model."""
-
-_MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 BATCH = 2
 """Copies of the nodes that attention among them gets."""
@@ -41,38 +40,6 @@ class _Failed(Exception):
     def __init__(self, what: str, *, own_fault: bool) -> None:
         self.own_fault = own_fault
         super().__init__(what)
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """Where and in which precision the run computes.
-
-    Attributes
-    ----------
-    device : torch.device
-        The device.
-    precision : str
-        ``training.precision``.
-    """
-
-    device: torch.device
-    precision: Precision
-
-    @property
-    def parameters(self) -> torch.dtype:
-        """The dtype of parameters and of the model's input."""
-        return torch.float64 if self.precision == "64-true" else torch.float32
-
-    @property
-    def products(self) -> torch.dtype:
-        """The dtype of what a Linear returns."""
-        return _MIXED.get(self.precision, self.parameters)
-
-    def context(self) -> AbstractContextManager[Any]:
-        """Return what a forward pass runs in."""
-        if self.precision in _MIXED:
-            return torch.autocast(self.device.type, dtype=self.products)
-        return _default_dtype(torch.float64) if self.precision == "64-true" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -125,7 +92,7 @@ def probe_kernels(
         shape, dtype or device than the slot's, or NaN, or passes no gradient, or NaN, to an input or a parameter. An
         MLP whose Linear or Activation fails is not looked at: its failure would be theirs.
     """
-    machine = _Machine(device, precision)
+    machine = Machine(device, precision)
     problems: list[Problem] = []
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type):
         for component in COMPONENTS:
@@ -135,7 +102,7 @@ def probe_kernels(
 
 
 def _probe_component(
-    kernels: LayerKernels, settings: ModelSettings, component: str, machine: _Machine
+    kernels: LayerKernels, settings: ModelSettings, component: str, machine: Machine
 ) -> Iterator[Problem]:
     returned: dict[str, torch.dtype] = {}
     failed: set[str] = set()
@@ -158,7 +125,7 @@ def _cases(
     settings: ModelSettings,
     component: str,
     returned: dict[str, torch.dtype],
-    machine: _Machine,
+    machine: Machine,
 ) -> list[_Case]:
     """Return how the model calls a slot; `returned` has the dtypes that earlier slots returned."""
     factory, low = getattr(kernels, slot), machine.products
@@ -210,7 +177,7 @@ def _edges(device: torch.device) -> Edges:
     return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).to(device)
 
 
-def _run(case: _Case, machine: _Machine) -> torch.dtype:
+def _run(case: _Case, machine: Machine) -> torch.dtype:
     """Build, call and differentiate a layer; return the dtype of its result."""
     with _stage("building it"):
         layer = case.build().to(machine.device, machine.parameters)
@@ -239,7 +206,7 @@ def _run(case: _Case, machine: _Machine) -> torch.dtype:
     return result.dtype
 
 
-def _check_result(result: Any, case: _Case, machine: _Machine) -> None:
+def _check_result(result: Any, case: _Case, machine: Machine) -> None:
     allowed = tuple(dict.fromkeys((machine.products, machine.parameters)))
     wrong = None
     if not isinstance(result, Tensor):
@@ -271,17 +238,7 @@ def _stage(name: str) -> Iterator[None]:
         raise _Failed(f"{name} fails: {text.rstrip()}", own_fault=False) from error
 
 
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _problem(record: KernelRecord, failure: _Failed, machine: _Machine) -> Problem:
+def _problem(record: KernelRecord, failure: _Failed, machine: Machine) -> Problem:
     where = config_key(record.component, record.slot)
     what = (
         f"slot {record.slot} of {'the model' if record.component == 'model' else record.component}: {record.target} "

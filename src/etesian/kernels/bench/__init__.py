@@ -1,1 +1,1 @@
-"""Which kernel is the fastest for an experiment on a device: every kernel of a slot, on the shapes of the experiment."""
+"""Which kernel is the fastest for an experiment on a device: every kernel of a slot, on the experiment's shapes."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from etesian.graph.edges import Edges
 from etesian.kernels.bench.cases import Case, Inputs
 from etesian.kernels.bench.exact import NoReference, exact_layer
-from etesian.kernels.probe import Machine
+from etesian.kernels.machine import Machine
 from etesian.kernels.record import KernelRecord
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 3e-2}

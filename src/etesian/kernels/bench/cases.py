@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from etesian.graph.edges import Edges
 from etesian.kernels.bench.shapes import Shape
-from etesian.kernels.probe import Machine
+from etesian.kernels.machine import Machine
 from etesian.kernels.resolve import LayerKernels
 from etesian.schema.model import ModelSettings
 
@@ -205,6 +205,6 @@ def returned_dtypes(kernels: LayerKernels, settings: ModelSettings, machine: Mac
             layer = getattr(kernels, slot)(width).to(machine.device, machine.parameters)
             with machine.context(), torch.no_grad():
                 found[slot] = layer(torch.randn(2, width, device=machine.device).to(machine.products)).dtype
-        except Exception:  # noqa: S112 - whatever a kernel raises
+        except Exception:  # whatever a kernel raises
             continue
     return found

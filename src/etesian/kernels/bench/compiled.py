@@ -23,7 +23,7 @@ def compile_in_place(layer: nn.Module, backend: str | None = None) -> None:
         Of ``torch.compile``; its default when left out.
     """
     chosen: dict[str, Any] = dict(OPTIONS) | ({"backend": backend} if backend is not None else {})
-    layer.forward = torch.compile(layer.forward, **chosen)  # type: ignore[method-assign]
+    layer.forward = torch.compile(layer.forward, **chosen)
 
 
 def graphs_so_far() -> int:

@@ -91,7 +91,8 @@ def _plain(
         (double, inputs), outputs = parameters["linear_in.weight"].shape, parameters["linear_out.weight"].shape[0]
         linears = SimpleNamespace(Linear=partial(nn.Linear, bias="linear_in.bias" in parameters))
         family = family_named(record.family)
-        assert family is not None and family.reference is not None
+        assert family is not None
+        assert family.reference is not None
         return find(family.reference)(inputs, double // 2, outputs, linears)
     if record.family not in ("layer_norm", "rms_norm"):
         return None

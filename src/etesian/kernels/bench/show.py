@@ -66,7 +66,8 @@ def _timed_table(result: ShapeResult, *, on_device: bool) -> Table:
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for kernel in result.timed:
-        assert kernel.forward is not None and kernel.both is not None
+        assert kernel.forward is not None
+        assert kernel.both is not None
         device = [_ms(kernel.both.device), _megabytes(kernel.peak_bytes)] if on_device else []
         errors = kernel.errors
         table.add_row(

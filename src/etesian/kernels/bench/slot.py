@@ -18,7 +18,7 @@ from etesian.kernels.bench.compiled import compile_in_place, forget_compiled, gr
 from etesian.kernels.bench.results import KernelResult, ShapeResult
 from etesian.kernels.bench.timing import Ceilings, Clock, interleave
 from etesian.kernels.libraries import EXTRAS
-from etesian.kernels.probe import Machine
+from etesian.kernels.machine import Machine
 
 LONGEST_REASON = 240
 """Characters of what a library says; compilers say much."""
@@ -128,7 +128,8 @@ def _checked(
     candidate: Candidate, case: Case, inputs: Inputs, machine: Machine, *, compiled: bool, plan: Plan
 ) -> tuple[KernelResult, _Form | None]:
     result = _result(candidate, compiled=compiled)
-    assert candidate.kernels is not None and candidate.record is not None
+    assert candidate.kernels is not None
+    assert candidate.record is not None
     try:
         layer = _build(case, candidate, machine)
         graphs = graphs_so_far()
@@ -233,7 +234,7 @@ def _works(
 
 
 def _entered_often(machine: Machine) -> Callable[[], AbstractContextManager[Any]]:
-    """Return the context of a forward pass; an autocast is made once, as a training step makes one for all its layers."""
+    """Return the context of a forward pass; an autocast is made once, as a training step makes one for all layers."""
     context = machine.context()
     return (lambda: context) if isinstance(context, torch.autocast) else machine.context
 

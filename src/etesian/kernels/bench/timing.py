@@ -196,7 +196,6 @@ def measure_ceilings(clock: Clock, dtype: torch.dtype, *, products: bool) -> Cei
         width = 1024 if is_cpu else 8192
         a, b = (torch.randn(width, width, device=clock.device).to(dtype) for _ in range(2))
         rate = 2 * width**3 / _best(lambda _: a @ b, clock)
-    del source, target
     clock.release()
     return Ceilings(2 * size / copied, rate, str(dtype).removeprefix("torch."))
 
