@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etesian.commands import common, kernels_bench
@@ -20,7 +19,7 @@ EPILOG = """examples:
   anemoi-training kernels bench --slots LayerNorm,MLP
 """
 
-GROUP = Path("model") / "layer_kernels"
+GROUP = "model/layer_kernels"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,14 +104,10 @@ def presets_table(config_dir: str | None) -> Table:
     """
     from rich.markup import escape
 
-    from etesian.places import package_config_dir, search_path
+    from etesian.places import options_of, package_config_dir, search_path
 
     table = _table("presets, chosen with model/layer_kernels=NAME", "preset", "what, where, and what is missing here")
-    files: dict[str, Path] = {}
-    for place in search_path(config_dir):
-        for file in sorted((place / GROUP).glob("*.yaml")):
-            files.setdefault(file.stem, file)  # the first place wins
-    for name, file in files.items():
+    for name, file in options_of(GROUP, search_path(config_dir)).items():
         text = file.read_text()
         first = text.partition("\n")[0]
         lines = [first.removeprefix("#").strip() if first.startswith("#") else ""]

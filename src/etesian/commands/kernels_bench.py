@@ -171,7 +171,7 @@ def bench_slots(
             choices.append(choose(slot, results))
     console.print("\nfwd+bwd, each shape times the calls of a step:", style="bold")
     for choice in choices:
-        console.print(f"  {choice}", highlight=False)
+        console.print(f"  {choice}", highlight=False, markup=False)
     return results, ceilings, choices
 
 

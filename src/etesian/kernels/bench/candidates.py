@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,11 @@ def candidates(slot: str, settings: ModelSettings, kernels: ComponentKernels) ->
     return list(own.values())
 
 
+def brief(what: str) -> str:
+    """Return what is wrong without Python's own words on a missing library, which add nothing."""
+    return re.sub(r"(the library is missing \([^)]*\)).*", r"\1", what, flags=re.DOTALL)
+
+
 def _first(own: Mapping[str, Candidate]) -> list[Candidate]:
     """Return the kernel whose constants the others get: that of the model, else the first."""
     ordered = sorted(own.values(), key=lambda candidate: "model" not in candidate.chosen_by)
@@ -145,9 +151,7 @@ def _resolved(slot: str, entry: CatalogEntry, settings: ModelSettings, users: tu
         resolved = resolve_kernels(changed, preset=None, overrides=[])
     except UserError as error:
         problem = error.problems[0]
-        reason = problem.what.removeprefix(f"slot {slot}: ").removeprefix(f"{entry.target} can't be imported: ")
-        if reason.startswith("the library is missing"):  # what Python says of it adds nothing
-            reason = reason.partition("): ")[0] + ")"
+        reason = brief(problem.what).removeprefix(f"slot {slot}: ").removeprefix(f"{entry.target} can't be imported: ")
         return Candidate(slot, entry.target, entry.arguments, users, None, None, reason, problem.mend or "", key)
     record = getattr(resolved.model, slot).record
     return Candidate(slot, entry.target, entry.arguments, users, resolved.model, record, key=key)

@@ -88,13 +88,14 @@ def choose(slot: str, shapes: Sequence[ShapeResult]) -> Choice:
     for key in first:
         timings = [k.both for shape in shapes for k in shape.timed if (k.label, k.compiled) == key]
         if len(timings) == len(shapes):
-            total = sum(s.calls * t.call.median for s, t in zip(shapes, timings, strict=True) if t)
-            spread = sum(s.calls * (t.call.high - t.call.low) / 2 for s, t in zip(shapes, timings, strict=True) if t)
-            totals[key] = (total, spread)
+            weighed = [(shape.calls, t.call) for shape, t in zip(shapes, timings, strict=True) if t is not None]
+            median = sum(calls * call.median for calls, call in weighed)
+            totals[key] = (median, sum(calls * (call.high - call.low) / 2 for calls, call in weighed))
     own_key = None if chosen is None else (chosen.label, chosen.compiled)
     own_total = totals.get(own_key) if own_key is not None else None
     reference = chosen.record if chosen is not None else None
-    equal, unequal = {}, {}
+    equal: dict[tuple[str, bool], tuple[float, float]] = {}
+    unequal: dict[str, str] = {}
     for key, total in totals.items():
         record = first[key].record
         reasons = ["there is no kernel of the model to compare with"]

@@ -98,6 +98,7 @@ def interleave(
     repeats: int,
     min_seconds: float,
     prepare: Mapping[str, Callable[[], None]] | None = None,
+    queued: bool = True,
 ) -> dict[str, Timing]:
     """Time each work once a round; each round begins with another one.
 
@@ -113,11 +114,13 @@ def interleave(
         Time that all samples of one work take together at least, unless that is more than `MOST_CALLS` calls each.
     prepare : mapping, optional
         What to do, untimed, before each sample of a work.
+    queued : bool
+        Whether the device's own time is taken too.
     """
     prepare = prepare or {}
     calls = {name: _calls(work, clock, min_seconds / repeats, prepare.get(name)) for name, work in works.items()}
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
-    queued: dict[str, list[float]] = {name: [] for name in works}
+    alone: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for round_ in range(repeats):
         first = round_ % len(names)
@@ -126,14 +129,14 @@ def interleave(
                 prepare[name]()
             taken = clock.seconds(works[name], calls[name])
             samples[name].append(taken)
-            alone = clock.queued_seconds(works[name], QUEUED_CALLS, taken[1])
-            if alone is not None:
-                queued[name].append(alone)
+            without_host = clock.queued_seconds(works[name], QUEUED_CALLS, taken[1]) if queued else None
+            if without_host is not None:
+                alone[name].append(without_host)
     return {
         name: Timing(
             call=Spread.of([seconds for seconds, _ in taken]),
             host=1e3 * statistics.median(host for _, host in taken),
-            device=1e3 * statistics.median(queued[name]) if queued[name] else None,
+            device=1e3 * statistics.median(alone[name]) if alone[name] else None,
             calls=calls[name],
         )
         for name, taken in samples.items()
