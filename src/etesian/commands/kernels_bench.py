@@ -114,6 +114,12 @@ class Options:
 
             check_preset_path(args.write, force=args.force)
 
+    def circumstances(self, config: Config, device: str) -> str:
+        """Return a line on where and how things are timed."""
+        rounds = f"{self.repeats} round{'s' * (self.repeats > 1)}"
+        precision, channels = config.training.precision, config.model.num_channels
+        return f"{device}, training.precision={precision}, {channels:,} channels; {rounds}"
+
 
 def _whole(text: str, option: str) -> int:
     """Return a whole number of at least 1."""
@@ -155,8 +161,7 @@ def bench_slots(
     machine, clock = Machine(device, config.training.precision), DeviceClock(device)
     ceilings = measure_ceilings(clock, machine.products, products=bool({"Linear", "MLP", "Attention"} & set(slots)))
     plan = Plan(options.repeats, options.min_seconds, options.compiled)
-    console.print(f"{clock.name}, training.precision={config.training.precision}, "
-                  f"{config.model.num_channels:,} channels; {options.repeats} rounds", highlight=False)  # fmt: skip
+    console.print(options.circumstances(config, clock.name), highlight=False)
     console.print(ceilings_line(ceilings), highlight=False)
     console.print(legend(on_device=device.type != "cpu"), style="dim", highlight=False)
     returned = returned_dtypes(kernels.processor, config.model, machine)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KERNELS, COMPILE = "model/layer_kernels", "model/compile"
 AS_CONFIGURED = "as configured"
+OUTWEIGHED = "what the config itself sets under model.layer_kernels outweighs a preset"
 
 
 def bench_steps(
@@ -44,8 +45,7 @@ def bench_steps(
             where="--presets", mend=missing[0].mend or None,
         )  # fmt: skip
     own, variants = _experiments(config, composed, usable)
-    console.print(f"{DeviceClock(device).name}, training.precision={config.training.precision}, "
-                  f"{config.model.num_channels:,} channels; {options.repeats} rounds", highlight=False)  # fmt: skip
+    console.print(options.circumstances(config, DeviceClock(device).name), highlight=False)
     bench = bench_steps(
         variants, own=own, repeats=options.repeats, min_seconds=options.min_seconds, device=device
     )  # fmt: skip
@@ -73,30 +73,47 @@ def _variants(
     usable: dict[str, tuple[Config, ComponentKernels]] = {}
     unusable: dict[str, tuple[str, str]] = {}
     seen: dict[str, str] = {}
-    items: dict[str, list[str] | None] = dict(_items(args, options, composed))
-    if options.presets is None:
-        items = {AS_CONFIGURED: None, **items}
-    for name, overrides in items.items():
+    for name, overrides in _items(args, options, composed).items():
         try:
-            chosen, made = (config, composed) if overrides is None else _composed(args, overrides)
+            chosen, made = common.load_config(args, overrides)
             kernels = resolve_kernels(chosen.model, preset=made.choices.get(KERNELS), overrides=made.overrides)
             same = seen.setdefault(_meaning(chosen, kernels), name)
-            if same == AS_CONFIGURED and name == made.choices.get(KERNELS) and name == composed.choices.get(KERNELS):
-                usable[name] = usable.pop(AS_CONFIGURED)  # under its own name
-                seen[_meaning(chosen, kernels)] = name
-                continue
             if same != name:
-                unusable[name] = (
-                    f"the same kernels as {same!r}: what the config itself sets under model.layer_kernels outweighs "
-                    "a preset", "",
-                )  # fmt: skip
+                unusable[name] = f"the same kernels as {same}: {OUTWEIGHED}", ""
                 continue
             probe_kernels(kernels, chosen.model, device, chosen.training.precision)
             usable[name] = (chosen, kernels)
         except UserError as error:
             problem = error.problems[0]
             unusable[name] = (brief(problem.what), problem.mend or "")
-    return usable, unusable
+    return _with_own(config, composed, options, usable, unusable), unusable
+
+
+def _with_own(
+    config: Config, composed: Composed, options: Options, usable: dict[str, tuple[Config, ComponentKernels]],
+    unusable: dict[str, tuple[str, str]],
+) -> dict[str, tuple[Config, ComponentKernels]]:  # fmt: skip
+    """Put the experiment as configured in, unless presets were named, or one of them is the same."""
+    from etesian.kernels.resolve import resolve_kernels
+
+    if options.presets is not None:
+        return usable
+    try:
+        own = resolve_kernels(config.model, preset=composed.choices.get(KERNELS), overrides=composed.overrides)
+    except UserError as error:
+        unusable[AS_CONFIGURED] = (error.problems[0].what, error.problems[0].mend or "")
+        return usable
+    meaning = _meaning(config, own)
+    outweighed = any(reason.endswith(OUTWEIGHED) for reason, _ in unusable.values())
+    for name, (chosen, kernels) in usable.items():
+        if _meaning(chosen, kernels) != meaning:
+            continue
+        if not outweighed:
+            return usable
+        same = [name, *(preset for preset, (reason, _) in unusable.items() if reason.endswith(OUTWEIGHED))]
+        unusable.update(dict.fromkeys(same, (f"the same kernels {AS_CONFIGURED}: {OUTWEIGHED}", "")))
+        return {AS_CONFIGURED if kept == name else kept: usable[kept] for kept in usable}
+    return {AS_CONFIGURED: (config, own), **usable}
 
 
 def _items(args: argparse.Namespace, options: Options, composed: Composed) -> dict[str, list[str]]:
@@ -131,10 +148,6 @@ def _items(args: argparse.Namespace, options: Options, composed: Composed) -> di
 
 def _override(group: str, option: str, composed: Composed) -> str:
     return f"{'' if group in composed.choices else '+'}{group}={option}"
-
-
-def _composed(args: argparse.Namespace, overrides: list[str]) -> tuple[Config, Composed]:
-    return common.load_config(args, overrides)
 
 
 def _meaning(config: Config, kernels: ComponentKernels) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from etesian.errors import UserError, did_you_mean
@@ -38,6 +38,10 @@ class Candidate:
         What it resolved to.
     reason, mend : str
         Why it can't be used, and what helps.
+    key : str
+        Target and arguments, as text that tells kernels apart.
+    compile : dict or None
+        The experiment's own options of compilation, where it compiles this kernel.
     """
 
     slot: str
@@ -49,6 +53,7 @@ class Candidate:
     reason: str = ""
     mend: str = ""
     key: str = ""
+    compile: Mapping[str, Any] | None = None
 
     @property
     def label(self) -> str:
@@ -90,7 +95,7 @@ def candidates(slot: str, settings: ModelSettings, kernels: ComponentKernels) ->
         before = own.get(_key(record.target, record.arguments))
         users = (*before.chosen_by, component) if before else (component,)
         found = _resolved(slot, CatalogEntry(record.target, record.arguments), settings, users)
-        own[found.key] = found
+        own[found.key] = replace(found, compile=getattr(record, "compile", None))
     entries = [_with_constants(entry, found.record) for entry in KERNELS.get(slot, ()) for found in _first(own)]
     for entry in entries:
         found = _resolved(slot, entry, settings, ())

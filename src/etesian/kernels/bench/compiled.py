@@ -12,17 +12,20 @@ OPTIONS: Mapping[str, Any] = {"fullgraph": True, "dynamic": False}
 """What a kernel is compiled with: in one graph, for the shapes it is called with."""
 
 
-def compile_in_place(layer: nn.Module, backend: str | None = None) -> None:
+def compile_in_place(layer: nn.Module, options: Mapping[str, Any] | None = None, *, backend: str | None = None) -> None:
     """Compile the forward of a layer; names in its state dict do not change.
 
     Parameters
     ----------
     layer : nn.Module
         Changed in place.
+    options : mapping, optional
+        Of ``torch.compile``; `OPTIONS` when left out.
     backend : str, optional
-        Of ``torch.compile``; its default when left out.
+        Of ``torch.compile``, instead of that of the options.
     """
-    chosen: dict[str, Any] = dict(OPTIONS) | ({"backend": backend} if backend is not None else {})
+    chosen: dict[str, Any] = dict(OPTIONS if options is None else options)
+    chosen |= {"backend": backend} if backend is not None else {}
     layer.forward = torch.compile(layer.forward, **chosen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from etesian.kernels.bench.results import KernelResult, ShapeResult
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-KERNEL_WIDTH = 43
-"""Letters for a kernel in a table."""
+WIDTH, WIDTH_ON_A_DEVICE = 50, 37
+"""Letters for a kernel in a table, without the columns that only a GPU has and with them."""
 
 LEGEND = (
     "ms: median of back-to-back calls, launches included. spread: half of what lies between the fastest and the "
@@ -21,7 +22,10 @@ LEGEND = (
     "against float64, of the result and of the worst gradient. *: the experiment's own choice.{mark}"
 )
 """What the columns are; for a CPU with the two gaps empty."""
-_DEVICE = "device: fwd+bwd without launches, which are queued beforehand; compared with the floor. "
+_DEVICE = (
+    "device: fwd+bwd without launches, which are queued beforehand; compared with the floor. GB: peak memory of "
+    "fwd+bwd beside inputs and weights. "
+)
 _MARK = " h: the host launches more slowly than the device works."
 
 
@@ -61,22 +65,22 @@ def shape_table(result: ShapeResult, *, with_missing: bool = True) -> Renderable
 def _timed_table(result: ShapeResult, *, on_device: bool) -> Table:
     from rich.text import Text
 
-    table = _table("kernel")
-    columns = ["fwd ms", "fwd+bwd", "spread", *(["device", "peak MB"] if on_device else []), "x floor", "error", "grad"]
+    table = _table("kernel", WIDTH_ON_A_DEVICE if on_device else WIDTH)
+    columns = ["fwd ms", "fwd+bwd", "spread", *(["device", "GB"] if on_device else []), "x floor", "error", "grad"]
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for kernel in result.timed:
         assert kernel.forward is not None
         assert kernel.both is not None
-        device = [_ms(kernel.both.device), _megabytes(kernel.peak_bytes)] if on_device else []
+        device = [_ms(kernel.both.device), _gigabytes(kernel.peak_bytes)] if on_device else []
         errors = kernel.errors
         table.add_row(
-            _name(kernel),
+            _name(kernel, WIDTH_ON_A_DEVICE if on_device else WIDTH),
             _ms(kernel.forward.call.median),
             Text(_ms(kernel.both.call.median) + ("h" if kernel.both.host_bound else ""), style="bold"),
             f"{100 * kernel.both.call.relative:.0f}%",
             *device,
-            f"{best_estimate(kernel.both) / result.floor_ms[1]:.1f}" if result.floor_ms[1] else "",
+            _ratio(best_estimate(kernel.both), result.floor_ms[1]),
             _error(errors.output if errors else None),
             _error(errors.worst_gradient if errors else None),
         )
@@ -111,16 +115,16 @@ def ceilings_line(ceilings: Ceilings) -> str:
     return text
 
 
-def _table(first: str) -> Table:
+def _table(first: str, width: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    table.add_column(first, overflow="fold", width=KERNEL_WIDTH)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold", width=width)
     return table
 
 
-def _name(kernel: KernelResult) -> Text:
+def _name(kernel: KernelResult, width: int) -> Text:
     """Return the path and the arguments, in one line if they fit, else the path of the module below."""
     from rich.text import Text
 
@@ -129,9 +133,11 @@ def _name(kernel: KernelResult) -> Text:
     facts = [f"{key}={value!r}" for key, value in kernel.arguments.items()]
     facts += ["compiled"] * kernel.compiled + [f"in {component}" for component in components]
     mark, beside = "* " if kernel.chosen_by else "  ", f" {', '.join(facts)}" if facts else ""
-    if len(mark + kernel.target + beside) <= KERNEL_WIDTH:
+    if len(mark + kernel.target + beside) <= width:
         return Text.assemble(mark, (f"{module}.", "dim"), (name, "bold"), beside)
-    return Text.assemble(mark, (name, "bold"), beside, (f"\n  {module}", "dim"))
+    first, *rest = textwrap.wrap(name + beside, width - 2, subsequent_indent="    ") or [name]
+    lines = [(f"\n{line}", "") for line in rest]
+    return Text.assemble(mark, (first[: len(name)], "bold"), first[len(name) :], *lines, (f"\n  {module}", "dim"))
 
 
 def _ms(milliseconds: float | None) -> str:
@@ -143,8 +149,13 @@ def _ms(milliseconds: float | None) -> str:
     return f"{milliseconds:.0f}"
 
 
-def _megabytes(count: int | None) -> str:
-    return "" if count is None else f"{count / 1e6:,.0f}"
+def _gigabytes(count: int | None) -> str:
+    return "" if count is None else f"{count / 1e9:.2f}"
+
+
+def _ratio(milliseconds: float, floor: float) -> str:
+    ratio = milliseconds / floor if floor else 0.0
+    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
 def _error(value: float | None) -> str:

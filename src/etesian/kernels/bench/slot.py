@@ -134,7 +134,7 @@ def _checked(
         layer = _build(case, candidate, machine)
         graphs = graphs_so_far()
         if compiled:
-            compile_in_place(layer, plan.backend)
+            compile_in_place(layer, candidate.compile, backend=plan.backend)
         outcome = run_once(case, layer, inputs, 0, machine)
         if compiled and graphs_so_far() == graphs:
             result.reason = "torch.compile makes no graph of it"
@@ -155,8 +155,7 @@ def _checked(
 
 
 def _result(candidate: Candidate, *, compiled: bool, reason: str = "", mend: str = "") -> KernelResult:
-    own = bool(getattr(candidate.record, "compile", None))
-    chosen = candidate.chosen_by if compiled == own else ()
+    chosen = candidate.chosen_by if compiled == (candidate.compile is not None) else ()
     return KernelResult(
         candidate.label, candidate.target, candidate.arguments, compiled, chosen, candidate.record, reason=reason,
         mend=mend,

@@ -16,6 +16,9 @@ Work = Callable[[int], object]
 QUEUED_CALLS = 8
 """Calls that wait in the device's queue when its own time is taken; few enough that the queue holds all launches."""
 
+LONG = 0.05
+"""Seconds of a call from which on its launches don't matter: the device's own time is not taken beside it."""
+
 MOST_CALLS = 1000
 """Calls of one sample at most."""
 
@@ -75,7 +78,8 @@ class Timing:
     host : float
         Milliseconds in which the host launches one call, median.
     device : float or None
-        Milliseconds of the device alone, median, with all launches waiting in its queue; None on a CPU.
+        Milliseconds of the device alone, median, with all launches waiting in its queue; None on a CPU, and for calls
+        so long that it would be the same.
     calls : int
         Calls in each sample.
     """
@@ -129,7 +133,8 @@ def interleave(
                 prepare[name]()
             taken = clock.seconds(works[name], calls[name])
             samples[name].append(taken)
-            without_host = clock.queued_seconds(works[name], QUEUED_CALLS, taken[1]) if queued else None
+            short = queued and taken[0] < LONG
+            without_host = clock.queued_seconds(works[name], QUEUED_CALLS, taken[1]) if short else None
             if without_host is not None:
                 alone[name].append(without_host)
     return {
