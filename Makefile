@@ -2,14 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+KERNELS := .kernels/.installed
 ARGS ?=
 BENCHMARKS ?= $(wildcard benchmarks/*.py)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help venv train test test-slow lint format docs bench wheel clean
+.PHONY: help venv kernels train test test-slow lint format docs bench wheel clean
 
 help:
-	@echo "make venv | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+	@echo "make venv | kernels | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
 
 venv: $(STAMP)
 
@@ -19,13 +20,21 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e '.[test,dev,docs,tensorboard]'
 	touch $@
 
+kernels: $(if $(ETESIAN_TEST_KERNELS),,$(KERNELS))
+
+# Optional kernel libraries, for tests that name them; the environment itself stays without. New when the pins change.
+$(KERNELS): tests/kernels.txt | $(STAMP)
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --no-deps --target $(@D) -r $<
+	touch $@
+
 train: venv
 	$(BIN)/anemoi-training train $(ARGS)
 
-test: venv
+test: venv kernels
 	$(PYTEST) -m "not slow and not gpu and not slurm" $(ARGS)
 
-test-slow: venv
+test-slow: venv kernels
 	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
 
 lint: venv

@@ -92,7 +92,8 @@ def compose(
     with _explained(places, origin, parsed):
         base = loader.load_configuration(name, [_line(o) for o in groups], RunMode.RUN)
     absent = _absent_keys([o for o in parsed if o not in groups], base)
-    lines = [f"++{_line(o)}" if o.key_or_group in absent and _is_plain(o) else _line(o) for o in parsed]
+    free = [o for o in parsed if _is_plain(o) and (o.key_or_group in absent or _fills_a_slot(o))]
+    lines = [f"++{_line(o)}" if o in free else _line(o) for o in parsed]
     with _explained(places, origin, parsed):
         config = loader.load_configuration(name, lines, RunMode.RUN)
         files = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
@@ -238,6 +239,11 @@ def _beside(key: str, base: DictConfig) -> list[str]:
 
 def _is_plain(override: Override) -> bool:
     return not (override.is_add() or override.is_force_add() or override.is_delete())
+
+
+def _fills_a_slot(override: Override) -> bool:
+    """Tell whether a mapping is given to a slot of kernels, whose arguments are no keys that a file has to have."""
+    return ".layer_kernels." in override.key_or_group and isinstance(override.value(), dict)
 
 
 def _line(override: Override) -> str:

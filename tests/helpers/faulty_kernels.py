@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from etesian.kernels.attention.reference import ReferenceAttention
 from etesian.kernels.factored import FactoredGraphAttention
 
 
@@ -137,3 +138,37 @@ class AttentionOfFewHeads(FactoredGraphAttention):
         if query.shape[1] > 2:
             raise ValueError(f"{query.shape[1]} heads are too many")
         return super().forward(query, *others)
+
+
+class SelfAttentionWithoutKeys(ReferenceAttention):
+    def forward(self, query, key, value):
+        return super().forward(query, key.detach(), value)
+
+
+class SelfAttentionOfNodesFirst(ReferenceAttention):
+    """Mistakes the axis of the heads for that of the nodes."""
+
+    def forward(self, query, key, value):
+        return super().forward(query, key, value).transpose(1, 2)
+
+
+class SelfAttentionOfWindow7(ReferenceAttention):
+    def __init__(self, num_heads, head_channels, window_size):
+        if window_size != 7:
+            raise ValueError(f"a window of {window_size} is none of mine")
+        super().__init__(num_heads, head_channels, window_size)
+
+
+class SelfAttentionOfPackedHeads(ReferenceAttention):
+    """Relies on heads that lie behind the nodes in memory, as the model has them."""
+
+    def forward(self, query, key, value):
+        query.transpose(1, 2).view(query.shape[0] * query.shape[2], -1)
+        return super().forward(query, key, value)
+
+
+class LinearWithBiasOnly(nn.Linear):
+    def __init__(self, in_features, out_features, bias=True):
+        if not bias:
+            raise ValueError("a bias it has to be")
+        super().__init__(in_features, out_features)

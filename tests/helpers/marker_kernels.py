@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from etesian.kernels.attention.sdpa import ScaledDotProductAttention
 from etesian.kernels.factored import FactoredGraphAttention
 from etesian.kernels.families import register_family
 from etesian.kernels.mlp import MLP
@@ -49,6 +50,17 @@ class MarkerMLP(Marker, MLP):
 
 class MarkerGraphAttention(Marker, FactoredGraphAttention):
     pass
+
+
+class MarkerAttention(Marker, ScaledDotProductAttention):
+    pass
+
+
+class DoublingLinear(nn.Linear):
+    """Doubles its result. Said to be of the family ``linear``, so that it is taken everywhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
 
 
 class Plain:
@@ -100,6 +112,7 @@ def make_unknown(width: int) -> "NoSuchName":  # noqa: F821, UP037
 an_instance: Callable = nn.GELU()
 
 register_family("marker_kernels.MarkerLinear", "linear")
+register_family("marker_kernels.DoublingLinear", "linear")
 
 MAPPING = {
     "Linear": {"_target_": "marker_kernels.MarkerLinear"},
@@ -109,4 +122,5 @@ MAPPING = {
     "KeyNorm": {"_target_": "marker_kernels.MarkerHeadNorm"},
     "MLP": {"_target_": "marker_kernels.MarkerMLP"},
     "GraphAttention": {"_target_": "marker_kernels.MarkerGraphAttention"},
+    "Attention": {"_target_": "marker_kernels.MarkerAttention"},
 }

@@ -8,6 +8,10 @@ from torch_geometric.data import HeteroData
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import ModelFields, build_model
 from etesian.model.graphtransformer import GraphTransformerSettings
+from etesian.model.transformer import TransformerSettings
+from etesian.schema.model import ModelSettings
+
+SETTINGS = {"graphtransformer": GraphTransformerSettings, "transformer": TransformerSettings}
 
 
 def sort_edges(src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
@@ -47,7 +51,8 @@ def make_fields(num_steps: int = 2) -> ModelFields:
     )
 
 
-def make_settings(**changes: object) -> GraphTransformerSettings:
+def make_settings(kind: str = "graphtransformer", **changes: object) -> ModelSettings:
+    """Return the settings of a small model; the window of kind transformer leaves some of five nodes out."""
     block = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
     base = {
         "num_channels": 16,
@@ -55,13 +60,19 @@ def make_settings(**changes: object) -> GraphTransformerSettings:
         "processor": block | {"num_layers": 2},
         "decoder": block,
         "node_trainable_parameters": {"data": 2, "hidden": 3},
-        "edge_trainable_parameters": {"data2hidden": 2, "hidden2hidden": 1, "hidden2data": 0},
     }
-    return GraphTransformerSettings.model_validate(base | changes)
+    own = {
+        "graphtransformer": {"edge_trainable_parameters": {"data2hidden": 2, "hidden2hidden": 1, "hidden2data": 0}},
+        "transformer": {
+            "processor": block | {"num_layers": 2, "window_size": 1},
+            "edge_trainable_parameters": {"data2hidden": 2, "hidden2data": 0},
+        },
+    }[kind]
+    return SETTINGS[kind].model_validate(base | own | changes)
 
 
 def make_model(
-    settings: GraphTransformerSettings | None = None, graph: HeteroData | None = None, seed: int = 0
+    settings: ModelSettings | None = None, graph: HeteroData | None = None, seed: int = 0
 ) -> torch.nn.Module:
     settings = settings or make_settings()
     torch.manual_seed(seed)

@@ -10,6 +10,7 @@ from torch import nn
 from etesian.graph.edges import Edges
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.block import GraphTransformerBlock
+from etesian.model.self_attention import TransformerBlock
 from etesian.schema.model import BlockSettings
 
 peer = pytest.importorskip("anemoi.models.layers.block", exc_type=ImportError)
@@ -85,3 +86,48 @@ def test_mapper_block(src: str, dst: str, qk_norm: bool) -> None:
     (_, expected), _ = theirs((x_src, x_dst), edge_attr, edge_index, shards, 1, (sizes[src], sizes[dst]))
     got = mine(x_src, x_dst, edge_attr, Edges.from_sorted(edge_index, sizes[src], sizes[dst]))
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+TRANSFORMER_NAMES = {
+    "norm_attention": "layer_norm_attention",
+    "query": "attention.lin_q",
+    "key": "attention.lin_k",
+    "value": "attention.lin_v",
+    "query_norm": "attention.q_norm",
+    "key_norm": "attention.k_norm",
+    "projection": "attention.projection",
+    "norm_mlp": "layer_norm_mlp",
+    "mlp.linear_in": "mlp.mlp.0",
+    "mlp.linear_out": "mlp.mlp.2",
+}
+
+
+@pytest.mark.parametrize("window", [None, 0, 4, 100])
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_transformer_block(qk_norm: bool, window: int | None) -> None:
+    kernels = resolve_kernels(make_settings("transformer"), preset=None, overrides=[]).processor
+    settings = BlockSettings(num_heads=HEADS, mlp_hidden_ratio=2.0, qk_norm=qk_norm)
+    mine = TransformerBlock(CHANNELS, settings, window, kernels)
+    theirs = peer.TransformerProcessorBlock(
+        num_channels=CHANNELS,
+        hidden_dim=2 * CHANNELS,
+        num_heads=HEADS,
+        window_size=window,
+        qk_norm=qk_norm,
+        layer_kernels=peer_utils.load_layer_kernels(),
+        attention_implementation="scaled_dot_product_attention",
+    )
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_()
+    state, renamed = theirs.state_dict(), {}
+    for name in mine.state_dict():
+        module, parameter = name.rsplit(".", maxsplit=1)
+        renamed[name] = state.pop(f"{TRANSFORMER_NAMES[module]}.{parameter}")
+    assert not state  # every weight of theirs has its place
+    mine.load_state_dict(renamed)
+    batch, nodes = 2, 150  # more than two blocks of the windowed attention
+    x = torch.randn(batch * nodes, CHANNELS, dtype=torch.float64)
+    shards = peer_shapes.GraphShardInfo(nodes=None, edges=None)
+    (expected,) = theirs.double()(x, shards, batch)
+    torch.testing.assert_close(mine.double()(x, batch), expected, rtol=1e-10, atol=1e-10)

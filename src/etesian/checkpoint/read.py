@@ -7,31 +7,58 @@ from typing import Any
 
 import torch
 
+from etesian.checkpoint.content import FORMAT
 from etesian.errors import Problem, UserError
 
-FORMAT = 1
-"""Version of the checkpoint's layout under the key ``etesian``."""
 
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path, *, lazily: bool = False) -> dict[str, Any]:
     """Read a checkpoint of a run.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    lazily : bool
+        Leave the tensors on disk until they are used.
 
     Raises
     ------
     UserError
-        If the file is not one.
+        If the file is not one, or of another format.
     """
+    checkpoint = load_file(path, lazily=lazily)
+    if not _is_of_a_run(checkpoint):
+        raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
+    content = checkpoint["etesian"]
+    if content["format"] != FORMAT:
+        raise UserError(
+            f"{path} is a checkpoint of format {content['format']}, written by etesian {content.get('version', '?')}",
+            where=str(path),
+            allowed=f"format {FORMAT}",
+            mend="go on with the version that wrote it",
+        )
+    return checkpoint
+
+
+def load_file(path: Path, *, lazily: bool = False) -> Any:
+    """Read what `torch.save` wrote.
+
+    Raises
+    ------
+    UserError
+        If it can't be read.
+    """
+    if not path.is_file():
+        reason = "is a folder" if path.is_dir() else "does not exist"
+        raise UserError(f"{path} {reason}", where=str(path), mend="name a .ckpt file that a run wrote")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=False)
+        return torch.load(path, map_location="cpu", weights_only=False, mmap=lazily)
     except Exception as cause:
         raise UserError(
             f"{path} can't be read as a checkpoint: {cause}",
             where=str(path),
             mend="name a .ckpt file that a run wrote, or start from an earlier one in the same folder",
         ) from cause
-    if not _is_of_a_run(checkpoint):
-        raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
-    return checkpoint
 
 
 def _is_of_a_run(checkpoint: Any) -> bool:
@@ -41,7 +68,7 @@ def _is_of_a_run(checkpoint: Any) -> bool:
         isinstance(checkpoint.get(key), kind) for key, kind in parts.items()
     ):
         return False
-    return checkpoint["etesian"].get("format") == FORMAT and "random" in checkpoint["etesian"]
+    return {"format", "random"} <= set(checkpoint["etesian"])
 
 
 def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn.Module) -> None:

@@ -94,11 +94,8 @@ def check_tree(composed: Composed) -> Config:
     from etesian.schema.validate import knows, validate_config
 
     register_kinds()
-    problems: list[Problem] = [
-        Problem(f"{key} is not in the config", key, mend=_or_add(key, beside))
-        for key, beside in composed.absent.items()
-        if knows(key, composed.tree) is None
-    ]
+    absent = [_absent(key, beside) for key, beside in composed.absent.items() if knows(key, composed.tree) is None]
+    problems = [problem for problem in absent if problem is not None]
     try:
         config = validate_config(composed.tree)
     except UserError as error:
@@ -107,6 +104,21 @@ def check_tree(composed: Composed) -> Config:
     if problems:
         raise UserError.collect(problems)
     return config
+
+
+def _absent(key: str, beside: list[str]) -> Problem | None:
+    """Return the problem of an overridden key that a free mapping lacks.
+
+    None for what stands in a slot of ``layer_kernels``: resolution checks it against the kernel's signature, with more
+    to say, and every slot is there by its default.
+    """
+    from etesian.kernels.slots import SLOTS, unknown_slot
+
+    mapping, found, rest = key.partition(".layer_kernels.")
+    if found and mapping.partition(".")[0] == "model":
+        slot = rest.partition(".")[0]
+        return None if slot in SLOTS else unknown_slot(slot, f"{mapping}{found}{slot}")
+    return Problem(f"{key} is not in the config", key, mend=_or_add(key, beside))
 
 
 def _or_add(key: str, beside: list[str]) -> str:

@@ -136,12 +136,12 @@ def _missing_libraries(preset: str) -> list[tuple[str, str]]:
     """Return (distribution, what installs it) of each optional library that a preset names and that is not there."""
     import yaml
 
-    from etesian.kernels.libraries import EXTRAS, installation, installed_version
+    from etesian.kernels.libraries import EXTRAS, installation, installed_version, top_library
 
     content = yaml.safe_load(preset)
     entries = content.values() if isinstance(content, dict) else []
     targets = [str(entry.get("_target_", "")) for entry in entries if isinstance(entry, dict)]
-    used = dict.fromkeys(target.partition(".")[0] for target in targets)
+    used = dict.fromkeys(top_library(target) for target in targets)
     found = [EXTRAS[name] for name in used if name in EXTRAS]
     return [
         (distribution, f"not installed: {installation(extra)}")

@@ -36,6 +36,8 @@ _FAMILIES: dict[str, str] = {
     "etesian.kernels.glu.SwiGLU": "swiglu",
     "etesian.kernels.glu.GeGLU": "geglu",
     "etesian.kernels.glu.ReGLU": "reglu",
+    "etesian.kernels.liger.LigerSwiGLU": "swiglu",
+    "etesian.kernels.liger.LigerGeGLU": "geglu",
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",

@@ -40,10 +40,14 @@ class GLU(nn.Module):
         """Return the activation of the gate [..., hidden]."""
         return torch.sigmoid(gate)
 
+    def gated(self, hidden: Tensor) -> Tensor:
+        """Return act(gate) * value [..., hidden] of both side by side, [..., 2 hidden]."""
+        gate, value = hidden.chunk(2, dim=-1)
+        return self.activation(gate) * value
+
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., in] to [..., out]."""
-        gate, value = self.linear_in(x).chunk(2, dim=-1)  # each [..., hidden]
-        return self.linear_out(self.activation(gate) * value)  # [..., out]
+        return self.linear_out(self.gated(self.linear_in(x)))
 
 
 class SwiGLU(GLU):
@@ -55,11 +59,41 @@ class SwiGLU(GLU):
 
 
 class GeGLU(GLU):
-    """Gated MLP; the gate is ``g Phi(g)``, Phi the cumulative normal distribution, exactly."""
+    """Gated MLP; the gate is ``g Phi(g)``, Phi the cumulative normal distribution.
+
+    Parameters
+    ----------
+    in_features, hidden_features, out_features, layer_kernels
+        As for :class:`GLU`.
+    approximate : str
+        ``none``: exactly; ``tanh``: with ``Phi(g) = (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) / 2`` [2]_.
+
+    Raises
+    ------
+    ValueError
+        If `approximate` is something else.
+
+    References
+    ----------
+    .. [2] Hendrycks, Gimpel 2016, Gaussian Error Linear Units, https://arxiv.org/abs/1606.08415
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int,
+        out_features: int,
+        layer_kernels: LayerKernels,
+        approximate: str = "none",
+    ) -> None:
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"approximate is {approximate!r}, where 'none' or 'tanh' is due")
+        super().__init__(in_features, hidden_features, out_features, layer_kernels)
+        self.approximate = approximate
 
     def activation(self, gate: Tensor) -> Tensor:
         """Return the activation of the gate [..., hidden]."""
-        return nn.functional.gelu(gate)
+        return nn.functional.gelu(gate, approximate=self.approximate)
 
 
 class ReGLU(GLU):

@@ -11,6 +11,14 @@ EXTRAS = {
 }
 """Import name to (distribution, extra of etesian that installs it)."""
 
+ADAPTERS = {"etesian.kernels.attention.flash": "flash_attn", "etesian.kernels.liger": "liger_kernel"}
+"""Module of this package to the import name of the library that its kernels come from."""
+
+
+def top_library(target: str) -> str:
+    """Return the import name of the library that a dotted path leads to, through an adapter where it is one."""
+    return ADAPTERS.get(target.rpartition(".")[0], target.partition(".")[0])
+
 
 def installation(extra: str) -> str:
     """Return the command that installs an extra."""

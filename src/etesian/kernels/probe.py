@@ -101,6 +101,19 @@ def probe_kernels(
         raise UserError.collect(dict.fromkeys(problems))
 
 
+def slot_cases(
+    slot: str,
+    kernels: LayerKernels,
+    settings: ModelSettings,
+    component: str,
+    device: torch.device,
+    precision: Precision,
+) -> tuple[_Machine, list[_Case]]:
+    """Return how the model builds and calls a slot of a component, and the dtypes and context of the precision."""
+    machine = _Machine(device, precision)
+    return machine, _cases(slot, kernels, settings, component, {}, machine)
+
+
 def _probe_component(
     kernels: LayerKernels, settings: ModelSettings, component: str, machine: Machine
 ) -> Iterator[Problem]:
@@ -152,10 +165,13 @@ def _cases(
             return [_Case(build, {"input": (wide, normed)}, wide)]
         case "Attention":
             build = partial(factory, heads, channels // heads, window_size=settings.window_size(component))
-            shape = (BATCH, heads, NODES, channels // heads)
-            dtypes = {"query": returned.get("QueryNorm", low), "key": returned.get("KeyNorm", low), "value": low}
-            inputs = {name: (shape, dtype) for name, dtype in dtypes.items()}
-            return [_Case(build, inputs, shape, transposed=True)]
+            copies = (BATCH, heads, NODES, channels // heads)
+            tensors = {
+                "query": (copies, returned.get("QueryNorm", low)),
+                "key": (copies, returned.get("KeyNorm", low)),
+                "value": (copies, low),
+            }
+            return [_Case(build, tensors, copies, transposed=True)]
         case _:
             edges, parameters = _edges(machine.device), machine.parameters
             has_bias = kernels.Linear.record.arguments.get("bias", True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from etesian.errors import Problem, UserError, did_you_mean
+from etesian.errors import Problem, UserError
 from etesian.kernels.arguments import check_arguments
 from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
-from etesian.kernels.slots import SLOTS, Slot
+from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
 from etesian.schema.model import ModelSettings
 
@@ -118,7 +118,7 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
     for component in ("model", *COMPONENTS):
         mapping = settings.layer_kernels if component == "model" else getattr(settings, component).layer_kernels
         own: dict[str, KernelFactory] = {}
-        problems.extend(_unknown_slots(component, mapping))
+        problems.extend(unknown_slot(name, config_key(component, name)) for name in mapping if name not in SLOTS)
         for slot in SLOTS.values():
             if component != "model" and slot.name not in mapping:
                 continue
@@ -137,15 +137,6 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
         raise UserError.collect(problems)
     used = {component: LayerKernels(**factories[component]) for component in factories}
     return ComponentKernels(**used, records=_records(settings, factories))
-
-
-def _unknown_slots(component: str, mapping: Mapping[str, Any]) -> list[Problem]:
-    known = ", ".join(SLOTS)
-    return [
-        Problem(f"unknown layer kernel slot {name!r}", config_key(component, name), known, did_you_mean(name, SLOTS))
-        for name in mapping
-        if name not in SLOTS
-    ]
 
 
 def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:

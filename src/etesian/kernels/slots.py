@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from etesian.errors import Problem, did_you_mean
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -136,3 +138,8 @@ SLOTS: Mapping[str, Slot] = MappingProxyType(
     }
 )
 """Slot by name, in the order of the table that a run prints."""
+
+
+def unknown_slot(name: str, where: str) -> Problem:
+    """Return the problem of a key of ``layer_kernels`` that names no slot."""
+    return Problem(f"unknown layer kernel slot {name!r}", where, ", ".join(SLOTS), did_you_mean(name, SLOTS))

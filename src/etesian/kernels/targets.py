@@ -17,7 +17,7 @@ from torch import nn
 
 from etesian import __version__
 from etesian.errors import Problem, did_you_mean
-from etesian.kernels.libraries import EXTRAS, installation
+from etesian.kernels.libraries import EXTRAS, installation, top_library
 
 
 class TargetError(Exception):
@@ -65,13 +65,9 @@ def import_target(path: str, *, slot: str, where: str) -> Any:
 def library_of(found: Any, path: str) -> tuple[str, str]:
     """Return the distribution that provides an imported target, and its version.
 
-    An adapter of this package for a class of another library counts as that library's, and so does one that names
-    the library it calls as its ``LIBRARY``.
+    An adapter of this package for kernels of another library counts as that library's.
     """
-    top = path.split(".", maxsplit=1)[0]
-    if top == "etesian":
-        bases = [base.__module__.partition(".")[0] for base in inspect.getmro(found)] if inspect.isclass(found) else []
-        top = next((base for base in [getattr(found, "LIBRARY", ""), *bases] if base in EXTRAS), top)
+    top = top_library(path)
     if top == "etesian":
         return "etesian", __version__
     if top in EXTRAS:
@@ -152,13 +148,16 @@ def _names_in(found: Any) -> list[str]:
 
 def _import_failure(module: str, path: str, slot: str, where: str, cause: BaseException) -> Problem:
     what = f"slot {slot}: {path} can't be imported: importing {module!r} failed: {_text(cause)}"
-    missing = (cause.name or "").split(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    named = (cause.name or "").split(".")[0] if isinstance(cause, ImportError) else ""
+    missing = named if isinstance(cause, ModuleNotFoundError) else ""
     top = module.split(".", maxsplit=1)[0]
     if missing in EXTRAS and importlib.util.find_spec(missing) is None:  # an adapter of a library that is not there
         return _library_missing(missing, path, slot, where, cause)
     if missing in EXTRAS or (missing and top in EXTRAS):
         _, extra = EXTRAS.get(missing) or EXTRAS[top]
         return Problem(what, where, mend=installation(extra))
+    if named in EXTRAS:  # a name that an adapter needs is not in the version that is there
+        return Problem(what, where, mend=f"{installation(EXTRAS[named][1])} --upgrade")
     return Problem(what, where, mend=f"install {missing!r}" if missing else f"mend the installation of {top!r}")
 
 

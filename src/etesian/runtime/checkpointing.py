@@ -46,6 +46,6 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) ->
         for block in blocks:
             if "forward" in block.__dict__:
                 raise ValueError(f"a block of {component} is checkpointed already")
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         count += len(blocks)
     return count

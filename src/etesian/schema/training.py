@@ -75,6 +75,8 @@ class TrainingSettings(Section):
     """Run (or checkpoint file) that a new run starts from."""
     load_weights_only: bool = False
     """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
+    allow_other_kernels: bool = False
+    """Go on from a checkpoint of other layer kernels, of the same families with the same constants."""
     seed: int = Field(default=1234, ge=0, le=2**32 - 1)
     """Seed of the weights and of the order of the samples."""
     deterministic: bool = False

@@ -207,8 +207,7 @@ def _unknown_key(path: Path, section: type[Section] | None) -> Problem:
     known = keys_of(section) if section else []
     place = f"section {parent!r}" if parent else "the config"
     elsewhere = [full for full in all_keys() if full.rpartition(".")[2] == name and full != key]
-    group = kind_group(path[:-1])
-    owners = [kind for kind, kept in kinds(group).items() if name in keys_of(kept)] if group else []
+    owners = _kinds_with(path)
     near = [f"{parent}.{candidate}".lstrip(".") for candidate in nearest(name, known)]
     if owners:
         mend: str | None = f"{name} is a key of kind {' or '.join(owners)}"
@@ -221,6 +220,16 @@ def _unknown_key(path: Path, section: type[Section] | None) -> Problem:
         full_names = [full for full in all_keys() if full.rpartition(".")[2] in far]
         mend = f"did you mean {' or '.join(repr(full) for full in full_names[:3])}?" if full_names else None
     return Problem(f"{key}: {place} has no key {name!r}", key, ", ".join(known), mend)
+
+
+def _kinds_with(path: Path) -> list[str]:
+    """Return the kinds of the innermost section with kinds around `path` that know the key there."""
+    for end in range(len(path) - 1, 0, -1):
+        if group := kind_group(path[:end]):
+            inner, name = path[end:-1], str(path[-1])
+            sections = {kind: _walk_sections(kept, inner, None) for kind, kept in kinds(group).items()}
+            return [kind for kind, section in sections.items() if section and name in keys_of(section)]
+    return []
 
 
 def all_keys() -> list[str]:

@@ -14,7 +14,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from etesian import __version__
-from etesian.checkpoint.read import FORMAT
+from etesian.checkpoint.content import FORMAT
 from etesian.files import link, save_torch
 from etesian.schema.diagnostics import CheckpointSettings, SaveFrequency
 
@@ -47,7 +47,7 @@ class RunState(Callback):
     Parameters
     ----------
     content : dict
-        Plain description of the experiment (config, kernels, variables), stored under the key ``etesian``.
+        What :func:`etesian.checkpoint.content.describe_experiment` returns, stored under the key ``etesian``.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch_geometric.data import HeteroData
 
 from etesian.data.gridded import GriddedDataset
@@ -53,6 +54,8 @@ class Experiment:
         Dates of the dataset in one step of the forecast.
     cache_dir : Path
         Folder of graphs and datasets that can be made again.
+    device : torch.device
+        The device of this process.
     """
 
     config: Config
@@ -61,6 +64,7 @@ class Experiment:
     variables: Variables
     step: int
     cache_dir: Path
+    device: torch.device
 
     def rollouts(self) -> dict[str, int]:
         """Return the longest rollout of each split, in steps."""
@@ -134,7 +138,7 @@ def check_experiment(
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
     step = timestep_stride(data.dates, config.task.timestep)
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
-    experiment = Experiment(config, kernels, splits, variables, step, cache_dir)
+    experiment = Experiment(config, kernels, splits, variables, step, cache_dir, device)
     problems: list[Problem] = []
     for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
         problems.extend(_caught(check, experiment))

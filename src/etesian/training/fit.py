@@ -6,6 +6,7 @@ import logging
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -14,14 +15,14 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from rich.console import Console
 from torch_geometric.data import HeteroData
 
+from etesian.checkpoint.content import describe_experiment, kernels_of
+from etesian.checkpoint.mapping import check_mapping, library_changes
 from etesian.checkpoint.read import check_weights, load_checkpoint
-from etesian.data.imputer import Imputer
-from etesian.data.normalizer import Normalizer
 from etesian.files import write_json
+from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
-from etesian.model.build import ModelFields, build_model
 from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
@@ -29,6 +30,7 @@ from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
+from etesian.training.log_experiment import log_experiment
 from etesian.training.losses import build_loss
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
@@ -48,20 +50,10 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
     graph : HeteroData
         Its graph.
     """
-    config, variables = experiment.config, experiment.variables
-    statistics = experiment.splits.training.statistics
-    normalizer = Normalizer(variables, statistics, config.data.processors.normalizer)
-    fields = ModelFields(
-        input_names=variables.input,
-        output_names=variables.output,
-        num_steps=config.task.multistep_input,
-        output_scale=normalizer.scale[variables.data_output],
-        output_offset=normalizer.offset[variables.data_output],
-    )
-    model = build_model(config.model, graph, fields, experiment.kernels)
-    apply_activation_checkpointing(model, config.model)
-    imputer = Imputer(variables, statistics, config.data.processors.imputer)
-    return Forecaster(model, normalizer, imputer, variables, config.task.multistep_input)
+    config, statistics = experiment.config, experiment.splits.training.statistics
+    forecaster = assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
+    apply_activation_checkpointing(forecaster.model, config.model)
+    return forecaster
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         If the run can't go on under this config.
     """
     config = experiment.config
-    start = _starting_checkpoint(config, run)
+    start = _starting_checkpoint(experiment, run)
     _quieten_lightning()
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
@@ -114,27 +106,31 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         config.training.seed,
     )
     run_steps = _run_steps(config, datamodule)
-    trainer = build_trainer(experiment, run, run_steps)
+    trainer = build_trainer(experiment, graph, run, run_steps)
     module = ForecastModule(
         forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
         run_steps,
     )  # fmt: skip
     if config.training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
-    origin = "new"
+    origin, path = "new", None
     if start is not None:
-        start, origin = _prepare_start(start, config, run, module, datamodule, trainer)
+        path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster, origin)
+        for line in start.changes if start is not None else ():
+            print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
-        if start is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
+        if path is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
+    del start
     with together(trainer):
-        trainer.fit(module, datamodule, ckpt_path=start, weights_only=False)
+        log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
+        trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
@@ -142,7 +138,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
-def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.Trainer:
+def build_trainer(experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
     A run shorter than ``diagnostics.log.interval`` logs its last step.
@@ -152,10 +148,12 @@ def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.
     processes = hardware.num_gpus_per_node * hardware.num_nodes
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
-        loggers.append(TensorBoardLogger(run.path, name="tensorboard", version=""))
-    record = {"config": resolved(config), "kernels": kernels_json(experiment.kernels.records)}
+        loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
+    content = describe_experiment(
+        resolved(config), experiment.kernels.records, experiment.variables, experiment.splits.training.statistics, graph
+    )
     callbacks: list[Callback] = [
-        RunState(record),
+        RunState(content),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
     ]
@@ -188,18 +186,38 @@ def build_trainer(experiment: Experiment, run: RunFolder, run_steps: int) -> pl.
     )
 
 
-def _starting_checkpoint(config: Config, run: RunFolder) -> Path | None:
-    """Return the checkpoint to start from: this run's last one before the one of a run it is forked from."""
-    if run.last_checkpoint is not None:
+@dataclass(frozen=True)
+class _Start:
+    """A checkpoint to start from, and what is to be said of its kernels."""
+
+    path: Path
+    checkpoint: dict[str, Any]
+    changes: list[str]
+
+
+def _starting_checkpoint(experiment: Experiment, run: RunFolder) -> _Start | None:
+    """Return the checkpoint to start from: this run's last one before the one of a run it is forked from.
+
+    Its kernels are compared with those of the experiment.
+    """
+    config, kernels = experiment.config, experiment.kernels
+    if (path := run.last_checkpoint) is not None:
         run.check_same_experiment(resolved(config))
-        return run.last_checkpoint
-    if config.training.fork_run_id is not None:
-        return find_checkpoint(run.root, config.training.fork_run_id)
-    return None
+    elif config.training.fork_run_id is not None:
+        path = find_checkpoint(run.root, config.training.fork_run_id)
+    else:
+        return None
+    checkpoint = load_checkpoint(path)
+    stored, allowed = kernels_of(checkpoint["etesian"]), config.training.allow_other_kernels
+    changed = check_mapping(path, stored, kernels, config.model, experiment.device, allowed=allowed)
+    said = [f"other kernels: {parity}" for parity in changed]
+    return _Start(
+        path, checkpoint, [*said, *(f"since the checkpoint: {c}" for c in library_changes(stored, kernels.records))]
+    )
 
 
 def _prepare_start(
-    start: Path,
+    found: _Start,
     config: Config,
     run: RunFolder,
     module: ForecastModule,
@@ -210,7 +228,7 @@ def _prepare_start(
 
     Returns what Lightning restores, and where the run starts, in words.
     """
-    checkpoint = load_checkpoint(start)
+    start, checkpoint = found.path, found.checkpoint
     check_weights(start, checkpoint["state_dict"], module)
     resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
     if config.training.load_weights_only and not resumes:

@@ -65,7 +65,7 @@ class MetricsCSV(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: the config of a run is a file of its own."""
+        """Do nothing: config.yaml and kernels.json lie beside the file, which holds numbers alone."""
 
     @rank_zero_only
     def resume_from(self, step: int) -> None:

@@ -18,6 +18,9 @@ from etesian.schema.config import Config
 EXPERIMENT_SECTIONS = ("data", "graph", "model", "task")
 """Sections that must not change when a run is resumed."""
 
+KERNEL_KEYS = ("layer_kernels", "compile")
+"""Keys of the model and its components that may be written otherwise; the kernels are compared by their records."""
+
 
 def new_run_id() -> str:
     """Return a name that sorts by time and is new."""
@@ -102,7 +105,7 @@ class RunFolder:
         write_text(self.path / "config.yaml", yaml.safe_dump(named, sort_keys=False))
 
     def check_same_experiment(self, config: dict[str, Any]) -> None:
-        """Compare the config with that of the run that is resumed.
+        """Compare the config with that of the run that is resumed, its layer kernels and their compilation left out.
 
         Raises
         ------
@@ -118,6 +121,7 @@ class RunFolder:
             )
             for section in EXPERIMENT_SECTIONS
             for key, before, now in _differences(section, stored.get(section), config.get(section))
+            if not _is_of_kernels(key)
         ]
         if problems:
             raise UserError.collect(problems)
@@ -173,6 +177,12 @@ def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
         keys = list(dict.fromkeys([*before, *now]))
         return [d for name in keys for d in _differences(f"{key}.{name}", before.get(name), now.get(name))]
     return [] if before == now else [(key, before, now)]
+
+
+def _is_of_kernels(key: str) -> bool:
+    """Tell whether a key is ``model.layer_kernels``, ``model.encoder.layer_kernels``, ``model.compile`` or below."""
+    parts = key.split(".")
+    return parts[0] == "model" and any(name in parts[1:3] for name in KERNEL_KEYS)
 
 
 def _short(value: Any) -> str:

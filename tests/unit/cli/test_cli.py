@@ -130,16 +130,13 @@ class TestMistakes:
         [
             (["training.max_epoch=3"], "did you mean 'training.max_epochs'"),
             (["+training.nonsense=3"], "no key 'nonsense'"),
-            (["model=graphtransfomer"], "did you mean 'graphtransformer'?"),
+            (["model=graphtransfomer"], "did you mean 'graphtransformer'"),
             (["--config-name", "nothing"], "there is no config named 'nothing'"),
             (["--config-dir", "/nothing"], "--config-dir /nothing does not exist"),
             (["training.precision=fp8"], "'32-true'"),
             (["training.seed=1,2"], "--multirun"),
             (["model.layer_kernels.Linear._target_"], "it has no '='"),
-            (
-                ["model.layer_kernels.LayerNrom._target_=a.b"],
-                "did you mean 'model.layer_kernels.LayerNorm'? To add it: +",
-            ),
+            (["model.layer_kernels.LayerNrom._target_=a.b"], "did you mean 'LayerNorm'?"),
             (["dataloader.training.dataset_config.selct=[a]"], "to add it: +dataloader.training.dataset_config.selct="),
         ],
     )

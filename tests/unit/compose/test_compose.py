@@ -124,7 +124,7 @@ class TestGroups:
         assert found.what == "model=graphtransfomer: the group 'model' has no such option"
         assert found.where == "command line"
         assert "graphtransformer" in str(found.allowed)
-        assert found.mend == "did you mean 'graphtransformer'?"
+        assert found.mend == "did you mean 'graphtransformer' or 'transformer'?"
 
     def test_unknown_option_of_a_nested_group(self) -> None:
         found = problem("model/layer_kernels=troch")

@@ -10,6 +10,7 @@ import torch
 from small_model import make_model, make_settings
 from torch import Tensor
 
+from etesian.errors import UserError
 from etesian.kernels.families import family_of
 from etesian.kernels.resolve import resolve_kernels
 
@@ -66,6 +67,23 @@ def test_the_record_says_where_the_slot_activation_is_not_used() -> None:
     assert note(layer_kernels=mapping("GLU")) == "not used: the MLP has its own"
     assert note(processor={"num_heads": 2, "layer_kernels": mapping("GeGLU")}) == "used in encoder, decoder"
     assert note() == ""
+
+
+def test_the_gelu_may_be_the_approximation_by_tanh() -> None:
+    slot = {"MLP": {"_target_": "etesian.kernels.glu.GeGLU", "approximate": "tanh"}}
+    kernels = resolve_kernels(make_settings(layer_kernels=slot), preset=None, overrides=[]).model
+    gate = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    expected = 0.5 * gate * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
+    mlp = kernels.MLP(3, 7, 2, layer_kernels=kernels)
+    torch.testing.assert_close(mlp.activation(gate), expected, rtol=1e-12, atol=1e-12)
+    assert (build("GeGLU").activation(gate) - expected).abs().max() > 1e-4
+
+
+def test_another_approximation_is_refused() -> None:
+    slot = {"MLP": {"_target_": "etesian.kernels.glu.GeGLU", "approximate": "erf"}}
+    kernels = resolve_kernels(make_settings(layer_kernels=slot), preset=None, overrides=[]).model
+    with pytest.raises(UserError, match=r"slot MLP.*approximate is 'erf', where 'none' or 'tanh' is due"):
+        kernels.MLP(3, 7, 2, layer_kernels=kernels)
 
 
 def test_a_model_runs_with_it() -> None:

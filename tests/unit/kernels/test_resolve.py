@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,31 +104,6 @@ def test_an_unknown_slot_names_the_nearest(sections: dict, where: str) -> None:
 
 
 # Step 2: targets
-
-
-def test_a_missing_library_names_distribution_and_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "liger_kernel", None)
-    found = problem(norm(_target_="liger_kernel.transformers.rms_norm.LigerRMSNorm"))
-    assert found.mend == "pip install 'etesian[liger]'"
-    assert found.where == "model.layer_kernels.LayerNorm._target_"
-    for part in ("slot LayerNorm", "liger_kernel.transformers.rms_norm.LigerRMSNorm", "(liger-kernel)", "missing"):
-        assert part in found.what
-
-
-def test_transformer_engine_has_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformer_engine", None)
-    found = problem(norm(_target_="transformer_engine.pytorch.LayerNorm"))
-    assert found.mend == "pip install 'etesian[transformer_engine]'"
-
-
-def test_an_adapter_of_a_missing_library_names_that_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "liger_kernel", None)
-    monkeypatch.delitem(sys.modules, "etesian.kernels.liger", raising=False)
-    found = problem(norm(_target_="etesian.kernels.liger.LigerLayerNorm"))
-    assert found.mend == "pip install 'etesian[liger]'"
-    assert found.where == "model.layer_kernels.LayerNorm._target_"
-    for part in ("slot LayerNorm", "etesian.kernels.liger.LigerLayerNorm", "the library is missing (liger-kernel)"):
-        assert part in found.what
 
 
 def test_an_unknown_library_keeps_the_cause() -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import marker_kernels
+import pytest
 import torch
 from marker_kernels import MAPPING, Marker
 from small_model import make_model, make_settings
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from etesian.commands.common import register_kinds
+from etesian.kernels.slots import SLOTS
+from etesian.model.build import MODELS
 from etesian.model.features import TrainableFeatures
+from etesian.schema.registry import kinds
+
+register_kinds()
 
 LAYERS = {
     nn.functional.linear,
@@ -45,15 +53,48 @@ class Bypasses(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def build() -> nn.Module:
+@dataclass(frozen=True)
+class Case:
+    """A kind of model: what its processor needs beside the rest, and the calls of one block of it."""
+
+    processor: dict[str, object]
+    calls: dict[str, int]
+
+
+ENDS = {
+    "MarkerLinear": 2 * (5 + 2) + 3 + 1,  # q, k, v, own, projection, MLP; embeddings; output head
+    "MarkerLayerNorm": 2 * 3 + 1,  # those of sources too; output head
+    "MarkerHeadNorm": 2 * 2,
+    "MarkerActivation": 2,
+    "MarkerMLP": 2,
+    "MarkerGraphAttention": 2,
+}
+"""Calls of encoder and decoder, the same in every kind."""
+
+BLOCK = {"MarkerLayerNorm": 2, "MarkerHeadNorm": 2, "MarkerActivation": 1, "MarkerMLP": 1}
+CASES = {
+    "graphtransformer": Case({}, BLOCK | {"MarkerLinear": 5 + 2, "MarkerGraphAttention": 1}),
+    "transformer": Case({"window_size": 1}, BLOCK | {"MarkerLinear": 4 + 2, "MarkerAttention": 1}),
+}
+LAYERS_OF_PROCESSOR = 3
+
+
+def build(kind: str, mapping: dict[str, dict[str, object]] = MAPPING) -> nn.Module:
     block = {"num_heads": 2, "qk_norm": True}
-    return make_model(
-        make_settings(layer_kernels=MAPPING, encoder=block, processor=block | {"num_layers": 3}, decoder=block)
-    )
+    processor = block | {"num_layers": LAYERS_OF_PROCESSOR} | CASES[kind].processor
+    return make_model(make_settings(kind, layer_kernels=mapping, encoder=block, processor=processor, decoder=block))
 
 
-def test_every_layer_is_made_and_called_through_the_mapping() -> None:
-    model = build()
+def test_every_kind_and_every_slot_has_a_case() -> None:
+    assert CASES.keys() == kinds("model").keys() == MODELS.keys()
+    assert MAPPING.keys() == SLOTS.keys()
+    used = {name for case in CASES.values() for name in [*ENDS, *case.calls]}
+    assert used == {entry["_target_"].removeprefix("marker_kernels.") for entry in MAPPING.values()}
+
+
+@pytest.mark.parametrize("kind", kinds("model"))
+def test_every_layer_is_made_and_called_through_the_mapping(kind: str) -> None:
+    model = build(kind)
     with Bypasses() as bypasses:
         model(torch.randn(1, 2, 1, 14, 3))
     assert bypasses.inside > 0
@@ -65,19 +106,36 @@ def test_every_layer_is_made_and_called_through_the_mapping() -> None:
             calls[type(module).__name__] += module.calls
             fused = name.endswith(".edge")  # its weights are used inside the graph attention
             assert module.calls == (0 if fused else 1), name
-    blocks = 5
-    assert calls == {
-        "MarkerLinear": blocks * (5 + 2) + 3 + 1,  # q, k, v, own, projection, MLP; embeddings; output head
-        "MarkerLayerNorm": blocks * 2 + 2 + 1,  # source norms of encoder and decoder; output head
-        "MarkerHeadNorm": blocks * 2,
-        "MarkerActivation": blocks,
-        "MarkerMLP": blocks,
-        "MarkerGraphAttention": blocks,
-    }
+    in_processor = {name: LAYERS_OF_PROCESSOR * count for name, count in CASES[kind].calls.items()}
+    assert calls == Counter(ENDS) + Counter(in_processor)
 
 
-def test_every_parameter_belongs_to_a_kernel_or_is_a_trainable_feature() -> None:
-    for name, module in build().named_modules():
+@pytest.mark.parametrize("kind", kinds("model"))
+def test_a_linear_of_other_mathematics_counts_everywhere(kind: str) -> None:
+    """A Linear that doubles its result is the plain one with doubled weights; the model may not tell them apart."""
+    doubling = build(kind, {"Linear": {"_target_": "marker_kernels.DoublingLinear"}}).double()
+    plain = build(kind, {}).double()
+    with torch.no_grad():
+        for parameter in doubling.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    plain.load_state_dict(doubling.state_dict())
+    x = torch.randn(1, 2, 1, 14, 3, dtype=torch.float64)
+    assert not torch.allclose(plain(x), doubling(x))
+    layers = [name for name, module in doubling.named_modules() if type(module).__name__ == "DoublingLinear"]
+    for name in layers:
+        before = plain(x)
+        if name.endswith(".edge"):
+            continue  # the graph attention reads its weights and never calls it
+        with torch.no_grad():
+            for parameter in plain.get_submodule(name).parameters():
+                parameter.mul_(2)
+        assert not torch.equal(plain(x), before), name  # every one of them matters
+    torch.testing.assert_close(plain(x), doubling(x), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", kinds("model"))
+def test_every_parameter_belongs_to_a_kernel_or_is_a_trainable_feature(kind: str) -> None:
+    for name, module in build(kind).named_modules():
         if list(module.parameters(recurse=False)):
             assert isinstance(module, Marker | TrainableFeatures), name
 

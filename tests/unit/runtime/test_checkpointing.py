@@ -25,8 +25,9 @@ def loss_and_gradients(model: nn.Module) -> tuple[torch.Tensor, list[torch.Tenso
     return loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
 
 
-def test_loss_and_gradients_stay_the_same() -> None:
-    settings = make_settings(**ALL)
+@pytest.mark.parametrize("kind", ["graphtransformer", "transformer"])
+def test_loss_and_gradients_stay_the_same(kind: str) -> None:
+    settings = make_settings(kind, **ALL)
     plain, checkpointed = make_model(settings), make_model(settings)
     assert apply_activation_checkpointing(checkpointed, settings) == 4
     expected_loss, expected = loss_and_gradients(plain)
@@ -36,9 +37,10 @@ def test_loss_and_gradients_stay_the_same() -> None:
         assert torch.equal(gradient, value)
 
 
+@pytest.mark.parametrize("kind", ["graphtransformer", "transformer"])
 @pytest.mark.parametrize("component", ["encoder", "processor", "decoder"])
-def test_only_the_chosen_component_runs_its_blocks_twice(component: str) -> None:
-    settings = make_settings(**{component: ALL[component]})
+def test_only_the_chosen_component_runs_its_blocks_twice(component: str, kind: str) -> None:
+    settings = make_settings(kind, **{component: ALL[component]})
     model = make_model(settings)
     apply_activation_checkpointing(model, settings)
     calls = {}

@@ -179,7 +179,7 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("key", "value", "known"),
         [
-            ("model.kind", "graph_transformers", "graphtransformer"),
+            ("model.kind", "graph_transformer", "graphtransformer"),
             ("training.training_loss.kind", "hubre", "huber"),
             ("training.scalers.general_variable.kind", "variables", "variable"),
         ],

@@ -21,8 +21,6 @@ class FlashAttention(nn.Module):
         How far a position sees to either side; None: everywhere.
     """
 
-    LIBRARY = "flash_attn"
-
     def __init__(self, num_heads: int, head_channels: int, window_size: int | None = None) -> None:
         super().__init__()
         self.num_heads, self.head_channels, self.window_size = num_heads, head_channels, window_size

@@ -49,8 +49,12 @@ class FlexAttention(nn.Module):
 
 @functools.cache
 def _compiled() -> Any:
-    """Return the compiled function; one for the whole process, as it is compiled anew for each shape."""
-    return torch.compile(flex_attention, dynamic=False)
+    """Return the compiled function, one for the whole process: torch compiles it anew for each shape.
+
+    After too many shapes (8, unless ``torch._dynamo.config`` says otherwise) torch raises; without `fullgraph` it would
+    go on without the compiled kernel and form all scores.
+    """
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
 def window_mask(nodes: int, window: int, device: torch.device) -> BlockMask:

@@ -1,0 +1,112 @@
+"""Whether weights may go on under other layer kernels than those that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etesian.errors import Problem, UserError
+from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named
+from etesian.kernels.parity import Parity, check_parity
+from etesian.kernels.record import KernelRecord
+from etesian.kernels.resolve import ComponentKernels
+from etesian.schema.model import ModelSettings
+
+KEY = "training.allow_other_kernels"
+"""Config key that allows it, within a family."""
+
+
+def qk_norms(model: Mapping[str, Any] | ModelSettings) -> dict[str, bool]:
+    """Return which components norm queries and keys, from the section ``model``."""
+    section = model.model_dump() if isinstance(model, ModelSettings) else model
+    return {name: bool(part.get("qk_norm")) for name, part in section.items() if isinstance(part, dict)}
+
+
+def check_mapping(
+    source: Path,
+    stored: Sequence[KernelRecord],
+    kernels: ComponentKernels,
+    settings: ModelSettings,
+    device: torch.device,
+    *,
+    allowed: bool,
+) -> list[Parity]:
+    """Compare the kernels of a checkpoint with those of a config.
+
+    Parameters
+    ----------
+    source : Path
+        The checkpoint, for messages.
+    stored : sequence of KernelRecord
+        Its kernels.
+    kernels : ComponentKernels
+        Those of the config.
+    settings : ModelSettings
+        Section ``model`` of the config.
+    device : torch.device
+        Where other kernels are compared.
+    allowed : bool
+        ``training.allow_other_kernels``.
+
+    Returns
+    -------
+    list of Parity
+        One for each slot that is filled otherwise; empty where none is.
+
+    Raises
+    ------
+    UserError
+        Naming each slot that differs: if that is not allowed, if the two kernels are not of one family with the same
+        constants, or if they do not compute the same.
+    """
+    changed = differences(stored, kernels.records, qk_norms(settings))
+    if not changed:
+        return []
+    refuse(source, changed, allowed=allowed)
+    return check_parity(changed, kernels, settings, device)
+
+
+def refuse(source: Path, changed: Sequence[Difference], *, allowed: bool = True) -> None:
+    """Raise an error for the slots whose kernels are not interchangeable, and unless `allowed` for the others too."""
+    problems = []
+    for difference in changed:
+        where, old = key_of(difference), difference.old
+        reasons = interchangeable(old, difference.new)
+        back = f"{'' if difference.component == 'model' else '++'}{where}={_as_override(old)}"
+        what = f"the weights of {source} were made by {named(old)} in {_place(difference)}; this is"
+        if reasons:
+            what = f"{what} {named(difference.new)}, which can't take its place: {'; '.join(reasons)}"
+            problems.append(Problem(what, where, f"a kernel of family {old.family!r} with the same constants", back))
+        elif not allowed:
+            what = f"{what} {named(difference.new)}, of the same family {old.family!r} with the same constants"
+            problems.append(Problem(what, where, named(old), f"{KEY}=true to go on all the same, or {back}"))
+    if problems:
+        raise UserError.collect(problems)
+
+
+def _place(difference: Difference) -> str:
+    owner = "the model" if difference.component == "model" else f"the {difference.component}"
+    return f"slot {difference.slot} of {owner}"
+
+
+def _as_override(record: KernelRecord) -> str:
+    entry = {"_target_": record.target, **record.arguments}
+    return "{" + ",".join(f"{name}:{_yaml(value)}" for name, value in entry.items()) + "}"
+
+
+def _yaml(value: Any) -> str:
+    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if not isinstance(value, str) else value
+
+
+def library_changes(stored: Sequence[KernelRecord], now: Sequence[KernelRecord]) -> list[str]:
+    """Return the libraries of the kernels that are here in another version: ``liger-kernel 0.6.0 -> 0.8.5``."""
+    before = {record.library: record.version for record in stored}
+    here = {record.library: record.version for record in now}
+    return [
+        f"{library} {version} -> {here[library]}"
+        for library, version in before.items()
+        if library in here and here[library] != version
+    ]
