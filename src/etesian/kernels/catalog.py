@@ -67,7 +67,10 @@ KERNELS: Mapping[str, tuple[CatalogEntry, ...]] = MappingProxyType(
             _entry("etesian.kernels.mlp.MLP"),
             _entry("etesian.kernels.glu.GLU"),
             _entry("etesian.kernels.glu.SwiGLU"),
+            _entry("etesian.kernels.liger.LigerSwiGLU"),
             _entry("etesian.kernels.glu.GeGLU"),
+            _entry("etesian.kernels.glu.GeGLU", approximate="tanh"),
+            _entry("etesian.kernels.liger.LigerGeGLU"),
             _entry("etesian.kernels.glu.ReGLU"),
         ),
         "GraphAttention": (

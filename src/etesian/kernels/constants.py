@@ -124,6 +124,9 @@ FAMILIES: dict[str, Family] = {
         Family("graph_attention", "sum over edges into i of softmax(q_i (k_j + e) / sqrt(C)) (v_j + e), e = W a + b",
                {}, (), "etesian.kernels.factored.FactoredGraphAttention",
                "etesian.kernels.reference.ReferenceGraphAttention"),
+        Family("attention", "sum over the positions j that i sees of softmax(q_i k_j / sqrt(C)) v_j", {}, (),
+               "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
+               "etesian.kernels.attention.reference.ReferenceAttention"),
     )
 }  # fmt: skip
 """The families that are known, by name."""
@@ -166,6 +169,8 @@ PLAIN = frozenset(
         "etesian.kernels.norms.AutocastLayerNorm", "etesian.kernels.mlp.MLP", "etesian.kernels.glu.GLU",
         "etesian.kernels.glu.SwiGLU", "etesian.kernels.glu.GeGLU", "etesian.kernels.glu.ReGLU",
         "etesian.kernels.reference.ReferenceGraphAttention", "etesian.kernels.factored.FactoredGraphAttention",
+        "etesian.kernels.attention.reference.ReferenceAttention",
+        "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
     }
 )  # fmt: skip
 """Kernels that need PyTorch alone: an exported checkpoint keeps them as they are."""

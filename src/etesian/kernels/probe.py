@@ -108,9 +108,9 @@ def slot_cases(
     component: str,
     device: torch.device,
     precision: Precision,
-) -> tuple[_Machine, list[_Case]]:
+) -> tuple[Machine, list[_Case]]:
     """Return how the model builds and calls a slot of a component, and the dtypes and context of the precision."""
-    machine = _Machine(device, precision)
+    machine = Machine(device, precision)
     return machine, _cases(slot, kernels, settings, component, {}, machine)
 
 

@@ -93,7 +93,7 @@ def _plain(
         family = family_named(record.family)
         assert family is not None
         assert family.reference is not None
-        return find(family.reference)(inputs, double // 2, outputs, linears)
+        return find(family.reference)(inputs, double // 2, outputs, linears, **constants)
     if record.family not in ("layer_norm", "rms_norm"):
         return None
     if constants.get("weight_offset", 0.0) != 0.0 or constants["eps"] == UNKNOWN:
