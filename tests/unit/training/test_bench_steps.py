@@ -74,7 +74,9 @@ def test_steps_lower_the_loss_and_clip(cache: Path) -> None:
     quick = ["training.optimization.lr_scheduler.warmup_t=0", "training.optimization.lr=0.01"]
     free = losses(models_of(make(cache, *quick, "training.gradient_clip.val=null"), 1)["0"], 5)
     assert free[-1] < free[0]
-    clipped = losses(models_of(make(cache, *quick, "training.gradient_clip={val: 1.0e-12, algorithm: norm}"), 1)["0"], 5)
+    clipped = losses(
+        models_of(make(cache, *quick, "training.gradient_clip={val: 1.0e-12, algorithm: norm}"), 1)["0"], 5
+    )
     assert clipped[0] == free[0]
     assert clipped[-1] != free[-1]
 
@@ -100,7 +102,9 @@ def test_models_that_take_turns_go_on_as_if_they_stayed(
     for name, model in models.items():
         original = model.to
         monkeypatch.setattr(
-            model, "to", lambda device, name=name, original=original: (moved.append((name, device.type)), original(device))
+            model,
+            "to",
+            lambda device, name=name, original=original: (moved.append((name, device.type)), original(device)),
         )
     staying, leaving = models_of(experiment, 1)["0"], models["0"]
     turns = Turns(models, CPU, stay=False)
