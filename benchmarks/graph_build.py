@@ -20,6 +20,7 @@ import torch
 from torch_geometric.data import HeteroData
 
 from etesian import __version__
+from etesian.data.grids import named_grid
 from etesian.graph.area import area_weights
 from etesian.graph.build import add_edges, build_graph
 from etesian.graph.nodes import to_xyz
@@ -32,17 +33,6 @@ SETTINGS = GraphSettings.model_validate(
         "edges": {"data2hidden": {"cutoff_factor": 0.6}, "hidden2data": {"num_nearest_neighbours": 3}},
     }
 )
-
-
-def n320() -> tuple[np.ndarray, np.ndarray]:
-    """Return the grid's latitudes and longitudes, degrees; the points of each row are ecCodes' own list."""
-    import eccodes
-
-    sample = eccodes.codes_new_from_samples("reduced_gg_pl_320_grib2", eccodes.CODES_PRODUCT_GRIB)
-    points = eccodes.codes_get_array(sample, "pl")
-    eccodes.codes_release(sample)
-    rows = np.rad2deg(np.arcsin(np.polynomial.legendre.leggauss(640)[0]))[::-1]
-    return np.repeat(rows, points), np.concatenate([np.arange(n) * 360.0 / n for n in points])
 
 
 def seconds(work: Callable[[], object], repeats: int) -> dict[str, object]:
@@ -67,7 +57,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "graph_build.json")
     args = parser.parse_args()
 
-    latitudes, longitudes = n320()
+    grid = named_grid("n320")
+    latitudes, longitudes = grid.latitudes, grid.longitudes
     latlon = np.deg2rad(np.stack([latitudes, longitudes], axis=1))
     graph = build_graph(latitudes, longitudes, SETTINGS)
     file = args.output.with_suffix(".pt")

@@ -10,6 +10,8 @@ import pytest
 
 from small_stores import write_store
 
+pytest_plugins = ["etesian.testing"]
+
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., Path]:

@@ -172,3 +172,8 @@ class LinearWithBiasOnly(nn.Linear):
         if not bias:
             raise ValueError("a bias it has to be")
         super().__init__(in_features, out_features)
+
+
+class SelfAttentionWithoutWindow(ReferenceAttention):
+    def __init__(self, num_heads, head_channels, window_size=None):
+        super().__init__(num_heads, head_channels)

@@ -55,6 +55,12 @@ def test_sdpa(nodes: int, window: int | None) -> None:
     assert_agree(ScaledDotProductAttention, nodes, window)
 
 
+@pytest.mark.parametrize(("nodes", "window"), [(300, 40), (300, 298), (65, 63), (257, 33), (5, 2)])
+def test_sdpa_with_windows_wider_than_a_block(nodes: int, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etesian.kernels.attention.sdpa.LARGEST_BLOCK", 32)
+    assert_agree(ScaledDotProductAttention, nodes, window)
+
+
 @settings(max_examples=60, deadline=None)
 @given(nodes=st.integers(1, 700), window=st.none() | st.integers(0, 150) | st.integers(0, 800), batch=st.integers(1, 3))
 def test_sdpa_at_any_size(nodes: int, window: int | None, batch: int) -> None:
@@ -124,9 +130,10 @@ def test_queries_and_keys_may_come_wide_from_their_norms(kernel: type[nn.Module]
     torch.testing.assert_close(got.float(), want, rtol=0, atol=5e-2)
 
 
-def test_memory_grows_with_the_window_not_with_the_square_of_the_nodes() -> None:
+@pytest.mark.parametrize("window", [50, 1000, 1025])
+def test_memory_grows_with_the_window_not_with_the_square_of_the_nodes(window: int) -> None:
     """Saved for the backward pass, and in masks: no tensor is near N x N."""
-    nodes, sizes = 4000, []
+    nodes, sizes = 6000, []
     inputs = make_inputs(nodes, batch=1, dtype=torch.float32)
 
     class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
@@ -138,8 +145,8 @@ def test_memory_grows_with_the_window_not_with_the_square_of_the_nodes() -> None
             return result
 
     with Sizes():
-        results(ScaledDotProductAttention, inputs, 50)
-    assert 0 < max(sizes) < nodes**2 / 50
+        results(ScaledDotProductAttention, inputs, window)
+    assert 0 < max(sizes) <= max(3 * (window + 64) ** 2, 3 * inputs[0].numel())
 
 
 def test_without_a_window_no_mask_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,10 @@ _MAKE_EPILOG = """examples:
   anemoi-training dataset make shallow-water flow.zarr
   anemoi-training dataset make shallow-water coarse.zarr --truncation 21 --grid regular --degrees 5 --days 90
   anemoi-training train --config-name shallow_water system.input.dataset=flow.zarr
+  anemoi-training dataset make synthetic large.zarr --grid n320 --dates 60
+  anemoi-training train --config-name n320 system.input.dataset=large.zarr
 """
+_ROLES = ("prognostic", "forcing", "diagnostic")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flow = kinds.add_parser("shallow-water", help=text, description=f"{text[0].upper()}{text[1:]}.",
                             epilog=_MAKE_EPILOG, formatter_class=parser.formatter_class)  # fmt: skip
     _add_shallow_water(flow)
+    text = "smooth moving fields of any grid, variables and length, named like the weather's"
+    synthetic = kinds.add_parser("synthetic", help=text, description=f"{text[0].upper()}{text[1:]}.",
+                                 epilog=_MAKE_EPILOG, formatter_class=parser.formatter_class)  # fmt: skip
+    _add_synthetic(synthetic)
     text = "print a store's dates, grid, variables, units and statistics"
     describe_parser = actions.add_parser("describe", help=text, description=f"{text[0].upper()}{text[1:]}.",
                                          epilog="example:\n  anemoi-training dataset describe flow.zarr\n",
@@ -65,11 +72,29 @@ def _add_shallow_water(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_true", help="replace the store that is there")
 
 
+def _add_synthetic(parser: argparse.ArgumentParser) -> None:
+    from etesian.data.synthetic.options import SyntheticStore
+
+    default = SyntheticStore()
+    add = parser.add_argument
+    add("path", metavar="PATH", type=Path, help="the store to write; ends in .zarr")
+    add("--grid", metavar="G", default=default.grid,
+        help="o96, n320, any oN, regular-5deg (default: %(default)s)")  # fmt: skip
+    for role in _ROLES:
+        add(f"--{role}", metavar="N", type=int, help=f"{role} variables (default: {getattr(default, role)})")
+    add("--variables", metavar="NAME", nargs="+", default=(), help="their names, in place of the three numbers")
+    add("--dates", metavar="N", type=int, default=default.dates, help="number of dates (default: %(default)s)")
+    add("--start", metavar="DATE", default=default.start, help="first date (default: %(default)s)")
+    add("--frequency", metavar="F", default=default.frequency, help="spacing of the dates (default: %(default)s)")
+    add("--seed", metavar="N", type=int, default=default.seed, help="other fields for each (default: %(default)s)")
+    add("--overwrite", action="store_true", help="replace the store that is there")
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the chosen action."""
     if args.action == "describe":
         return describe(args.path)
-    return make_shallow_water(args)
+    return make_synthetic(args) if args.kind == "synthetic" else make_shallow_water(args)
 
 
 def make_shallow_water(args: argparse.Namespace) -> int:
@@ -92,6 +117,38 @@ def make_shallow_water(args: argparse.Namespace) -> int:
     with _progress(total) as written:
         make_store(args.path, simulation, overwrite=args.overwrite, progress=written)
     print(f"wrote {args.path}: {total} dates, {time.monotonic() - began:.1f} s")
+    return 0
+
+
+def make_synthetic(args: argparse.Namespace) -> int:
+    """Write fields that are made up, with a progress bar on standard error, and say how large they are."""
+    from etesian.data.synthetic.options import SyntheticStore
+    from etesian.data.synthetic.store import plan_store, size_of
+
+    counts = {role: count for role in _ROLES if (count := getattr(args, role)) is not None}
+    if args.variables and counts:
+        raise UserError(
+            f"--variables and --{next(iter(counts))} both say which variables",
+            where="--variables",
+            mend="keep one of them",
+        )
+    store = SyntheticStore(
+        grid=args.grid,
+        variables=tuple(args.variables),
+        dates=args.dates,
+        start=args.start,
+        frequency=args.frequency,
+        seed=args.seed,
+        **counts,
+    )
+    began = time.monotonic()
+    plan = plan_store(args.path, store, overwrite=args.overwrite)
+    with _progress(store.dates) as written:
+        plan.write(written)
+    shape = f"{store.dates} dates, {len(plan.fields)} variables, {plan.num_points:,} points"
+    print(f"wrote {args.path}: {shape}, {size_of(args.path) / 1e6:,.1f} MB, {time.monotonic() - began:.1f} s")
+    for role in _ROLES:
+        print(f"  {role}: {', '.join(field.name for field in plan.fields if field.role == role) or 'none'}")
     return 0
 
 

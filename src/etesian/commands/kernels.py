@@ -69,12 +69,16 @@ def check(args: argparse.Namespace, console: Console) -> int:
     from etesian.kernels.record import table
     from etesian.kernels.resolve import resolve_kernels
     from etesian.runtime.device import device_of_process
+    from etesian.runtime.trial import try_compilation
 
     device = device_of_process(config.system.hardware.accelerator, 0)
     preset = composed.choices.get("model/layer_kernels")
     kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
     probe_kernels(kernels, config.model, device, config.training.precision)
+    compilation = try_compilation(config.model, kernels, device, config.training.precision)
     console.print(table(kernels.records))
+    if compilation.entries:
+        console.print(f"compiled in a model of one layer: {compilation.describe()}", highlight=False)
     where = f"{device.type} with training.precision={config.training.precision}"
     console.print(f"all that are used run forward and backward on {where}", highlight=False)
     return 0

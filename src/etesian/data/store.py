@@ -39,26 +39,35 @@ class RunningStatistics:
         self._maximum = np.full(num_variables, -np.inf)
         self._minimum = np.full(num_variables, np.inf)
 
-    def add(self, state: NDArray[np.floating]) -> None:
-        """Add one date.
+    def add(self, state: NDArray[np.floating], before: NDArray[np.floating] | None = None) -> None:
+        """Add one date, or the change from one date to it.
 
         Parameters
         ----------
         state : numpy.ndarray
             Shape (V, G), the variables' own units.
+        before : numpy.ndarray, optional
+            The state (V, G) that is taken off first.
         """
-        present = ~np.isnan(state)
-        values = np.where(present, state, 0.0).astype(np.float64)  # V G
-        count = present.sum(axis=1).astype(np.float64)  # V
-        mean = values.sum(axis=1) / np.maximum(count, 1.0)
-        squares = (np.where(present, values - mean[:, None], 0.0) ** 2).sum(axis=1)
-        total = np.maximum(self._count + count, 1.0)
-        shift = mean - self._mean
-        self._squares += squares + shift**2 * self._count * count / total
-        self._mean += shift * count / total
-        self._count += count
-        np.maximum(self._maximum, np.where(present, state, -np.inf).max(axis=1), out=self._maximum)
-        np.minimum(self._minimum, np.where(present, state, np.inf).min(axis=1), out=self._minimum)
+        for variable, row in enumerate(state):  # one variable at a time: no copy of the whole state
+            values = row.astype(np.float64)
+            if before is not None:
+                values -= before[variable]
+            if np.isnan(values.sum()):
+                values = values[~np.isnan(values)]
+            if values.size:
+                self._merge(variable, values)
+
+    def _merge(self, variable: int, values: NDArray[np.float64]) -> None:
+        count, mean = values.size, values.mean()
+        self._maximum[variable] = max(self._maximum[variable], values.max())
+        self._minimum[variable] = min(self._minimum[variable], values.min())
+        values -= mean
+        total = self._count[variable] + count
+        shift = mean - self._mean[variable]
+        self._squares[variable] += values @ values + shift**2 * self._count[variable] * count / total
+        self._mean[variable] += shift * count / total
+        self._count[variable] = total
 
     def result(self) -> dict[str, NDArray[np.float64]]:
         """Return ``mean``, ``stdev`` (population), ``maximum``, ``minimum``: (V,) each; NaN where no value was seen."""
@@ -236,7 +245,7 @@ def _write_data(
     array.attrs["_ARRAY_DIMENSIONS"] = ["time", "variable", "ensemble", "cell"]
     is_missing = np.isin(dates, missing)
     values, tendencies = RunningStatistics(num_variables), RunningStatistics(num_variables)
-    before: NDArray[np.float64] | None = None
+    before: NDArray[np.float32] | None = None
     written = 0
     for state in data:
         if written == len(dates):
@@ -249,11 +258,10 @@ def _write_data(
         kept = np.asarray(state, dtype=np.float32)
         if not is_missing[written]:
             array[written, :, 0, :] = kept
-            now = kept.astype(np.float64)
-            values.add(now)
+            values.add(kept)
             if before is not None:
-                tendencies.add(now - before)
-            before = now
+                tendencies.add(kept, before)
+            before = kept if kept is not state else kept.copy()  # the iterator may use its array again
         else:
             before = None
         written += 1

@@ -87,6 +87,7 @@ class Family:
 _LINEARS = ("linear_in.weight", "linear_in.bias", "linear_out.weight", "linear_out.bias")
 _GATE = "W_out (act(W_gate x + b_gate) (W_value x + b_value)) + b_out, act = "
 _FORMULAS = "etesian.kernels.formulas"
+_ATTENTION = "etesian.kernels.attention"
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -124,9 +125,8 @@ FAMILIES: dict[str, Family] = {
         Family("graph_attention", "sum over edges into i of softmax(q_i (k_j + e) / sqrt(C)) (v_j + e), e = W a + b",
                {}, (), "etesian.kernels.factored.FactoredGraphAttention",
                "etesian.kernels.reference.ReferenceGraphAttention"),
-        Family("attention", "sum over the positions j that i sees of softmax(q_i k_j / sqrt(C)) v_j", {}, (),
-               "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
-               "etesian.kernels.attention.reference.ReferenceAttention"),
+        Family("attention", "sum over positions j within the window of i of softmax(q_i k_j / sqrt(C)) v_j", {}, (),
+               f"{_ATTENTION}.sdpa.ScaledDotProductAttention", f"{_ATTENTION}.reference.ReferenceAttention"),
     )
 }  # fmt: skip
 """The families that are known, by name."""
@@ -169,8 +169,7 @@ PLAIN = frozenset(
         "etesian.kernels.norms.AutocastLayerNorm", "etesian.kernels.mlp.MLP", "etesian.kernels.glu.GLU",
         "etesian.kernels.glu.SwiGLU", "etesian.kernels.glu.GeGLU", "etesian.kernels.glu.ReGLU",
         "etesian.kernels.reference.ReferenceGraphAttention", "etesian.kernels.factored.FactoredGraphAttention",
-        "etesian.kernels.attention.reference.ReferenceAttention",
-        "etesian.kernels.attention.sdpa.ScaledDotProductAttention",
+        f"{_ATTENTION}.reference.ReferenceAttention", f"{_ATTENTION}.sdpa.ScaledDotProductAttention",
     }
 )  # fmt: skip
 """Kernels that need PyTorch alone: an exported checkpoint keeps them as they are."""

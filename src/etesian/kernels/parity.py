@@ -98,7 +98,8 @@ def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSe
     component = difference.component
     if component == "model":
         wanted = (difference.new.target, difference.new.arguments)
-        component = next(name for name in COMPONENTS if _kernel(kernels, name, difference.slot) == wanted)
+        users_first = sorted(COMPONENTS, key=lambda name: not settings.uses(name, difference.slot))
+        component = next(name for name in users_first if _kernel(kernels, name, difference.slot) == wanted)
     of_component: LayerKernels = getattr(kernels, component)
 
     def run(factory: KernelFactory, precision: Precision, parameters: Mapping[str, Tensor] | None) -> _Run:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from etesian.schema.compilation import CompileOptions, describe_options
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -32,6 +34,8 @@ class KernelRecord:
         ``preset NAME``, ``config``, ``override`` or ``default``.
     note : str
         What a user has to know beside that, such as a fusion over another slot.
+    compile : dict or None
+        The options of its ``_compile_`` that are not torch.compile's defaults; None where it has none.
     constants : dict
         What the arguments and the defaults of the kernel make of the constants of its family, such as eps.
     """
@@ -45,6 +49,7 @@ class KernelRecord:
     version: str = ""
     origin: str = "default"
     note: str = ""
+    compile: dict[str, Any] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,9 +75,17 @@ def table(records: Sequence[KernelRecord]) -> Table:
             continue
         arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
         target = f"{record.target}({arguments})" if arguments else record.target
-        facts = [record.family, f"{record.library} {record.version}".strip(), record.origin, record.note]
+        facts = [record.family, f"{record.library} {record.version}".strip(), record.origin, _compiled(record)]
+        facts.append(record.note)
         laid_out.add_row(slot, Text.assemble(target, "\n", (", ".join(fact for fact in facts if fact), "dim")))
     return laid_out
+
+
+def _compiled(record: KernelRecord) -> str:
+    if record.compile is None:
+        return ""
+    words = describe_options(CompileOptions.model_validate(record.compile))
+    return f"compiled ({words})" if words else "compiled"
 
 
 def to_json(records: Sequence[KernelRecord]) -> list[dict[str, Any]]:

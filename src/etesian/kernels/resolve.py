@@ -14,7 +14,10 @@ from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
+from etesian.schema.compilation import CompileOptions
+from etesian.schema.describe import keys_of, show
 from etesian.schema.model import ModelSettings
+from etesian.schema.validate import check_section
 
 COMPONENTS = ("encoder", "processor", "decoder")
 """Components that may fill slots otherwise than the model does."""
@@ -56,6 +59,7 @@ class KernelFactory:
         if not isinstance(layer, nn.Module):
             what = f"slot {record.slot}: {record.target} built a {type(layer).__name__}, which is no torch.nn.Module"
             raise UserError(what, where=where)
+        layer.made_by = (record.component, record.slot)  # type: ignore[assignment]
         return layer
 
 
@@ -168,6 +172,8 @@ def _resolve_slot(
         problems.append(Problem(what, f"{where}._target_", "the import path of a kernel, such as " + slot.target))
         return None
     bad_keys = _special_keys(slot, entry, where)
+    compiled, bad_options = _compile_options(entry.get("_compile_"), f"{where}._compile_")
+    bad_keys += bad_options
     problems.extend(bad_keys)
     arguments = {name: value for name, value in entry.items() if not _is_special(name)}
     try:
@@ -181,7 +187,7 @@ def _resolve_slot(
         return None
     library, version = library_of(target, path)
     family = family_of(path, target)
-    record = KernelRecord(slot.name, component, path, arguments, family, library, version, origin)
+    record = KernelRecord(slot.name, component, path, arguments, family, library, version, origin, compile=compiled)
     return KernelFactory(target, replace(record, constants=constants_of(path, family, arguments, target)))
 
 
@@ -195,12 +201,23 @@ def _special_keys(slot: Slot, entry: Mapping[str, Any], where: str) -> list[Prob
         if name == "_partial_" and value is not True:
             what = f"slot {slot.name}: _partial_ is {value!r}, but the model always completes the arguments itself"
             problems.append(Problem(what, f"{where}.{name}", "true, or leave it out"))
-        elif _is_special(name) and name not in ("_target_", "_partial_"):
-            allowed = "_target_, _partial_: true, and arguments of the target"
+        elif _is_special(name) and name not in ("_target_", "_partial_", "_compile_"):
+            allowed = "_target_, _partial_: true, _compile_, and arguments of the target"
             problems.append(
                 Problem(f"slot {slot.name}: unknown key {name!r}", f"{where}.{name}", allowed, f"~{where}.{name}")
             )
     return problems
+
+
+def _compile_options(value: Any, where: str) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """Return the options of a slot's compilation that are not the defaults, or None without one."""
+    if value is None:
+        return None, []
+    options, problems = check_section({} if value is True else value, where, CompileOptions)
+    if not isinstance(value, dict | bool) or value is False:
+        allowed = f"true, or a mapping with the keys {', '.join(keys_of(CompileOptions))}; left out: not compiled"
+        problems = [Problem(f"{where}={show(value)} is no way to compile", where, allowed, f"~{where}")]
+    return (None if options is None else options.model_dump(exclude_defaults=True)), problems
 
 
 def _unfusable(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:

@@ -14,7 +14,7 @@ from etesian.schema.model import BlockSettings
 
 
 class Block(nn.Module):
-    """A layer of the model as a whole: what activation checkpointing computes a second time."""
+    """A layer of the model as a whole: what activation checkpointing computes a second time, and what is compiled."""
 
 
 class GraphTransformerBlock(Block):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from etesian.kernels.resolve import ComponentKernels, LayerKernels
+from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
 from etesian.model.decoder import Decoder
 from etesian.model.encoder import Encoder
@@ -26,7 +27,7 @@ from etesian.model.residual import Residual
 from etesian.schema.model import ModelSettings
 
 
-class EncoderProcessorDecoder(nn.Module, ABC):
+class EncoderProcessorDecoder(Model, ABC):
     """Encoder, processor, decoder, residual connection and bounds; a kind adds its processor.
 
     Parameters

@@ -102,13 +102,21 @@ class EdgeFeatures(TrainableFeatures):
         return super().forward(self.edge_attr, copies), self.edges(copies)
 
     def edges(self, copies: int) -> Edges:
-        """Return the edges of `copies` graphs; those of the sizes used last are kept."""
+        """Return the edges of `copies` graphs; those of the sizes used last are kept.
+
+        Code that is compiled makes them anew: a cache that fills up would have it compiled a second time.
+        """
+        if torch.compiler.is_compiling():
+            return self._repeat(copies)
         if copies not in self._repeated:
             while len(self._repeated) >= _KEPT_SIZES:
                 self._repeated.pop(next(iter(self._repeated)))
-            tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
-            self._repeated[copies] = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+            self._repeated[copies] = self._repeat(copies)
         return self._repeated[copies]
+
+    def _repeat(self, copies: int) -> Edges:
+        tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
+        return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
 
     def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
         self._repeated.clear()  # what was kept lies on the device that the module leaves

@@ -13,11 +13,18 @@ from etesian.schema.model import ModelSettings
 COMPONENTS = ("encoder", "processor", "decoder")
 
 
+def is_checkpointed(module: nn.Module) -> bool:
+    """Tell whether a module recomputes its activations."""
+    forward = module.__dict__.get("forward")
+    return isinstance(forward, partial) and forward.func is checkpoint
+
+
 def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) -> int:
     """Let the blocks of every component with ``gradient_checkpointing`` recompute their activations.
 
     Each block keeps its inputs only and runs its forward a second time in the backward pass. The bound forward is
-    replaced in place, so no name in the state dict changes. Apply it once, before compilation.
+    replaced in place, so no name in the state dict changes. A block that is compiled is compiled inside of it, see
+    :mod:`etesian.runtime.prepare`. Apply it once.
 
     Parameters
     ----------
@@ -44,7 +51,7 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) ->
         if not blocks:
             raise ValueError(f"{component} has no blocks to checkpoint")
         for block in blocks:
-            if "forward" in block.__dict__:
+            if is_checkpointed(block):
                 raise ValueError(f"a block of {component} is checkpointed already")
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         count += len(blocks)

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny, model_validator
 
 from etesian.schema.base import Section
+from etesian.schema.compilation import CompileEntry
 
 KernelMapping = dict[str, dict[str, Any]]
-"""Slot to ``{_target_: dotted.path, **arguments}``."""
+"""Slot to ``{_target_: dotted.path, **arguments}``; ``_compile_`` holds the options of its compilation, or true."""
 
 
 class BlockSettings(Section):
@@ -69,7 +70,9 @@ class ModelSettings(Section):
     num_channels: int = Field(ge=1)
     """Channels of every node inside the model."""
     layer_kernels: KernelMapping = {}
-    """Kernel of each slot: ``_target_`` and its arguments."""
+    """Kernel of each slot: ``_target_`` and its arguments; with ``_compile_`` its modules are compiled."""
+    compile: list[CompileEntry] = []
+    """What is compiled; a preset of the group ``model/compile``."""
     encoder: BlockSettings = BlockSettings()
     """From the data to the hidden nodes."""
     processor: ProcessorSettings = ProcessorSettings()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from etesian.schema.registry import kinds
 from etesian.schema.rules import cross_section_problems
 
 Path = tuple[str | int, ...]
+SectionType = TypeVar("SectionType", bound=Section)
 
 _KIND_OF: dict[tuple[str, ...], str] = {
     ("model",): "model",
@@ -83,6 +84,31 @@ class _Found:
         for inner, detail in details.items():
             if not any(other[: len(inner)] == inner and other != inner for other in details):
                 self.problems.append(_problem(detail, prefix, inner, value, root))
+
+
+def check_section(value: Any, key: str, section: type[SectionType]) -> tuple[SectionType | None, list[Problem]]:
+    """Check a section that stands where the schema allows anything.
+
+    Parameters
+    ----------
+    value : Any
+        What stands there.
+    key : str
+        Its full key.
+    section : type of Section
+        What it should be.
+
+    Returns
+    -------
+    tuple
+        The section, or None where the list beside it tells what is wrong.
+    """
+    found = _Found()
+    try:
+        return section.model_validate(value), []
+    except ValidationError as error:
+        found.add(error, tuple(key.split(".")), value, section)
+    return None, found.problems
 
 
 def knows(key: str, tree: dict[str, Any]) -> bool | None:
@@ -257,6 +283,8 @@ def _walk_sections(root: type[Section], path: Path, value: Any) -> type[Section]
     for name in path:
         if section is None:
             return None
+        if isinstance(name, int):  # an entry of a list of sections
+            continue
         field = section.model_fields.get(_field_name(section, str(name)) or "")
         section = section_in(field.annotation) if field else None
     return section

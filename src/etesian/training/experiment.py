@@ -32,6 +32,7 @@ from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
 from etesian.runtime.device import device_of_process, get_device
+from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.training.scalers import VariableScaler
 
@@ -106,7 +107,13 @@ class Experiment:
 
 
 def check_experiment(
-    config: Config, cache_dir: Path, *, preset: str | None = None, overrides: Sequence[str] = (), local_rank: int = 0
+    config: Config,
+    cache_dir: Path,
+    *,
+    preset: str | None = None,
+    overrides: Sequence[str] = (),
+    local_rank: int = 0,
+    probe: bool = True,
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -122,17 +129,21 @@ def check_experiment(
         Overrides of the command line, for the same record.
     local_rank : int
         Number of this process on its machine: the device on which the kernels are tried.
+    probe : bool
+        Try the kernels; without, they are only resolved.
 
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels as named, then as they run, then all that the dataset
-        tells.
+        With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
+        all that the dataset tells.
     """
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
     device = device_of_process(config.system.hardware.accelerator, local_rank)
-    probe_kernels(kernels, config.model, device, config.training.precision)
+    if probe:
+        probe_kernels(kernels, config.model, device, config.training.precision)
+        try_compilation(config.model, kernels, device, config.training.precision)
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)

@@ -23,9 +23,11 @@ from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
-from etesian.runtime.checkpointing import apply_activation_checkpointing
+from etesian.runtime.compile import Compilation
+from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
@@ -51,9 +53,31 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
         Its graph.
     """
     config, statistics = experiment.config, experiment.splits.training.statistics
-    forecaster = assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
-    apply_activation_checkpointing(forecaster.model, config.model)
-    return forecaster
+    return assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
+
+
+def build_datamodule(experiment: Experiment) -> ForecastDataModule:
+    """Make what serves the batches of an experiment."""
+    config, imputer = experiment.config, experiment.config.data.processors.imputer
+    return ForecastDataModule(
+        experiment.splits,
+        config.dataloader,
+        config.task,
+        experiment.step,
+        frozenset(imputer.mean) | frozenset(imputer.constant),
+        config.training.seed,
+    )
+
+
+def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroData, run_steps: int) -> ForecastModule:
+    """Make what is trained: the forecaster with its loss, optimiser and schedule, in the precision of its weights."""
+    training = experiment.config.training
+    weights = loss_weights(training, graph, experiment.variables.output)
+    loss = build_loss(training.training_loss, weights)
+    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps)
+    if training.precision == "64-true":
+        module.double()  # before weights are restored, which would round them to 32 bits
+    return module
 
 
 @dataclass(frozen=True)
@@ -92,33 +116,21 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     """
     config = experiment.config
     start = _starting_checkpoint(experiment, run)
-    _quieten_lightning()
+    quieten_lightning()
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
     forecaster = build_forecaster(experiment, graph)
-    weights = loss_weights(config.training, graph, experiment.variables.output)
-    datamodule = ForecastDataModule(
-        experiment.splits,
-        config.dataloader,
-        config.task,
-        experiment.step,
-        frozenset(forecaster.imputer.variables),
-        config.training.seed,
-    )
+    compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
+    datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
-    trainer = build_trainer(experiment, graph, run, run_steps)
-    module = ForecastModule(
-        forecaster, build_loss(config.training.training_loss, weights), config.task, config.training.optimization,
-        run_steps,
-    )  # fmt: skip
-    if config.training.precision == "64-true":
-        module.double()  # before weights are restored, which would round them to 32 bits
+    trainer = build_trainer(experiment, graph, run, run_steps, compilation)
+    module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
         path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
-        _introduce(experiment, run, forecaster, origin)
+        _introduce(experiment, run, forecaster, compilation, origin)
         for line in start.changes if start is not None else ():
             print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
@@ -138,14 +150,15 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
-def build_trainer(experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int) -> pl.Trainer:
+def build_trainer(
+    experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int, compilation: Compilation | None = None
+) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
     A run shorter than ``diagnostics.log.interval`` logs its last step.
     """
     config = experiment.config
-    training, diagnostics, hardware = config.training, config.diagnostics, config.system.hardware
-    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    training, diagnostics = config.training, config.diagnostics
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
@@ -154,36 +167,46 @@ def build_trainer(experiment: Experiment, graph: HeteroData, run: RunFolder, run
     )
     callbacks: list[Callback] = [
         RunState(content),
+        *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
     ]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
     return pl.Trainer(
-        accelerator=hardware.accelerator,
-        devices=hardware.num_gpus_per_node,
-        num_nodes=hardware.num_nodes,
-        strategy=DataParallel() if processes > 1 else "auto",
-        precision=training.precision,
-        max_epochs=training.max_epochs if training.max_epochs is not None else -1,
-        max_steps=training.max_steps if training.max_steps is not None else -1,
-        accumulate_grad_batches=training.accum_grad_batches,
-        gradient_clip_val=training.gradient_clip.val,
-        gradient_clip_algorithm=training.gradient_clip.algorithm,
-        deterministic=training.deterministic,
-        detect_anomaly=diagnostics.debug.anomaly_detection,
+        **computation(config),
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
-        reload_dataloaders_every_n_epochs=int(config.task.rollout.epoch_increment > 0),
         logger=loggers,
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
         default_root_dir=run.path,
-        use_distributed_sampler=False,
         enable_progress_bar=diagnostics.enable_progress_bar,
-        enable_model_summary=False,
     )
+
+
+def computation(config: Config) -> dict[str, Any]:
+    """Return the options of Lightning's trainer that decide what a step computes; the rest looks on."""
+    training, hardware = config.training, config.system.hardware
+    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    return {
+        "accelerator": hardware.accelerator,
+        "devices": hardware.num_gpus_per_node,
+        "num_nodes": hardware.num_nodes,
+        "strategy": DataParallel() if processes > 1 else "auto",
+        "precision": training.precision,
+        "max_epochs": training.max_epochs if training.max_epochs is not None else -1,
+        "max_steps": training.max_steps if training.max_steps is not None else -1,
+        "accumulate_grad_batches": training.accum_grad_batches,
+        "gradient_clip_val": training.gradient_clip.val,
+        "gradient_clip_algorithm": training.gradient_clip.algorithm,
+        "deterministic": training.deterministic,
+        "detect_anomaly": config.diagnostics.debug.anomaly_detection,
+        "reload_dataloaders_every_n_epochs": int(config.task.rollout.epoch_increment > 0),
+        "use_distributed_sampler": False,
+        "enable_model_summary": False,
+    }
 
 
 @dataclass(frozen=True)
@@ -244,10 +267,14 @@ def _prepare_start(
     return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
 
 
-def _introduce(experiment: Experiment, run: RunFolder, forecaster: Forecaster, origin: str) -> None:
+def _introduce(
+    experiment: Experiment, run: RunFolder, forecaster: Forecaster, compilation: Compilation, origin: str
+) -> None:
     """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
+    if compilation.entries:
+        console.print(f"compiled: {compilation.describe()}", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
@@ -282,7 +309,7 @@ def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
     return min(total, training.max_steps or total)
 
 
-def _quieten_lightning() -> None:
+def quieten_lightning() -> None:
     """Keep Lightning's advice on settings that are chosen here out of the terminal; its errors stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -115,3 +115,48 @@ def test_describe_takes_the_names_that_train_takes(tmp_path, monkeypatch, capsys
     assert "…" not in shown
     assert main(["dataset", "describe", "embedded:ncep"]) == 2
     assert "ncep-monthly-5deg" in capsys.readouterr().err
+
+
+SYNTHETIC = ["dataset", "make", "synthetic"]
+
+
+def test_make_synthetic_writes_what_was_asked_for_and_says_its_size(tmp_path, capsys):
+    path = tmp_path / "a.zarr"
+    options = ["--grid", "o8", "--dates", "3", "--prognostic", "2", "--forcing", "1", "--diagnostic", "1",
+               "--start", "2001-07-01", "--frequency", "12h", "--seed", "4"]  # fmt: skip
+    assert main([*SYNTHETIC, str(path), *options]) == 0
+    dataset = open_dataset(str(path))
+    assert dataset.variables == ["10u", "10v", "cos_latitude", "tp"]
+    assert [str(date) for date in dataset.dates[:2]] == ["2001-07-01T00:00:00", "2001-07-01T12:00:00"]
+    shown = capsys.readouterr().out
+    assert f"wrote {path}: 3 dates, 4 variables, 544 points, 0." in shown
+    assert "  forcing: cos_latitude\n  diagnostic: tp\n" in shown
+
+
+def test_make_synthetic_takes_names(tmp_path, capsys):
+    path = tmp_path / "a.zarr"
+    assert main([*SYNTHETIC, str(path), "--grid", "o4", "--dates", "2", "--variables", "mine", "lsm", "t_850"]) == 0
+    assert open_dataset(str(path)).variables == ["mine", "lsm", "t_850"]
+    assert "  diagnostic: none\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--grid", "n321"], "did you mean 'n32' or 'n320'?"),
+        (["--prognostic", "0"], "--prognostic 0 is below 1"),
+        (["--dates", "1"], "--dates 1 is below 2"),
+        (["--variables", "2t", "--forcing", "2"], "--variables and --forcing both say"),
+        (["--prognostic", "many"], "invalid int value"),
+    ],
+)
+def test_make_synthetic_refuses_what_makes_no_sense(tmp_path, capsys, options, message):
+    assert main([*SYNTHETIC, str(tmp_path / "a.zarr"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_make_synthetic_replaces_a_store_only_when_asked(store, capsys):
+    assert main([*SYNTHETIC, str(store), "--grid", "o4"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert open_dataset(str(store)).shape[-1] == 18 * 36

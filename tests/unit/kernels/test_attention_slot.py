@@ -11,7 +11,10 @@ import torch
 from small_model import make_settings
 
 from etesian.errors import Problem, UserError
-from etesian.kernels.families import family_of
+from etesian.kernels import families
+from etesian.kernels.families import family_of, register_family
+from etesian.kernels.interchange import differences, interchangeable
+from etesian.kernels.parity import compare
 from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import EDGE_PROJECTION_NOTE, ComponentKernels, resolve_kernels
 from etesian.schema.model import ModelSettings
@@ -104,6 +107,29 @@ def test_without_its_library_flash_says_what_installs_it() -> None:
     assert "the library is missing (flash-attn)" in found.what
     assert found.where == "model.layer_kernels.Attention._target_"
     assert found.mend == "pip install 'etesian[flash_attn]'"
+
+
+# Another kernel in its place
+
+
+def test_kernels_may_be_exchanged_and_are_compared_in_the_component_that_uses_them() -> None:
+    mapping = own("reference.ReferenceAttention")
+    settings = settings_of(mapping, processor={"num_heads": 4, "window_size": 2})
+    before, now = resolve(settings.model_copy(update={"layer_kernels": {}})), resolve(settings)
+    (difference,) = differences(before.records, now.records)
+    assert interchangeable(difference.old, difference.new) == []
+    parity = compare(difference, now, settings, CPU)
+    assert parity.passed
+    assert parity.precision == "64-true"
+
+
+def test_a_kernel_that_forgets_the_window_is_no_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etesian.kernels.families._FAMILIES", dict(families._FAMILIES))
+    register_family("faulty_kernels.SelfAttentionWithoutWindow", "attention")
+    settings = settings_of(faulty("SelfAttentionWithoutWindow"), processor={"num_heads": 4, "window_size": 2})
+    before, now = resolve(settings.model_copy(update={"layer_kernels": {}})), resolve(settings)
+    (difference,) = differences(before.records, now.records)
+    assert not compare(difference, now, settings, CPU).passed
 
 
 # The probe

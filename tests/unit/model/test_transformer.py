@@ -93,6 +93,17 @@ def test_latitude_order_brings_neighbours_together() -> None:
     assert (by_number > 2.5 * a_row).double().mean() > 0.5  # most would be out of that window by their numbers
 
 
+def test_the_default_window_holds_every_neighbour_at_10242_nodes() -> None:
+    """What docs/models.md says."""
+    sphere = build_icosphere(5)
+    xyz, edges = torch.from_numpy(sphere.xyz), torch.from_numpy(sphere.edges(5))
+    place = latitude_order(torch.stack([xyz[:, 2].asin(), torch.atan2(xyz[:, 1], xyz[:, 0])], dim=-1)).argsort()
+    window = TransformerProcessorSettings().window_size
+    assert len(xyz) == 10_242
+    assert (place[edges].diff(dim=1).abs() <= window).all()
+    assert (edges.diff(dim=1).abs() <= window).double().mean() == pytest.approx(0.25, abs=0.01)
+
+
 def test_without_a_window_there_is_no_order_to_apply() -> None:
     assert make(window_size=None).processor.order is None
     assert make(window_size=4).processor.order is None  # five nodes: all see all
@@ -211,3 +222,11 @@ def test_settings_that_it_does_not_take(changes: dict[str, object], said: str) -
 def test_the_other_kind_does_not_take_its_keys(key: str) -> None:
     with pytest.raises(ValidationError, match=f"processor.{key}"):
         make_settings(processor={"num_heads": 2, key: 1})
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_block_compiles_as_one_graph(window: int | None) -> None:
+    block = make_processor(100, window_size=window, qk_norm=True).blocks[0]
+    x = torch.randn(200, 16, dtype=torch.float64)
+    compiled = torch.compile(block.forward, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, 2), block(x, 2), rtol=0, atol=1e-12)

@@ -191,6 +191,21 @@ class TestKinds:
         assert known in str(found.allowed)
         assert found.mend == f"did you mean {known!r}?"
 
+    @pytest.mark.parametrize(
+        ("kind", "key", "owner"),
+        [
+            ("graphtransformer", "model.processor.window_size", "transformer"),
+            ("transformer", "model.edge_trainable_parameters.hidden2hidden", "graphtransformer"),
+        ],
+    )
+    def test_a_deeper_key_of_another_kind(self, tree: Tree, kind: str, key: str, owner: str) -> None:
+        tree["model"]["kind"] = kind
+        tree["model"]["edge_trainable_parameters"].pop("hidden2hidden")
+        put(tree, key, 3)
+        (found,) = problems(tree)
+        assert found.where == key
+        assert found.mend == f"{key.rpartition('.')[2]} is a key of kind {owner}"
+
     def test_missing(self, tree: Tree) -> None:
         del tree["training"]["training_loss"]["kind"]
         found = problems(tree)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from etesian.data.forcings import declination as declination_of
+from etesian.data.forcings import of_place, of_season
 from etesian.data.store import write_store
 
 TEMPERATURE = "t_sig995"
-DAYS_PER_YEAR = 365.25
 
 
 def build(source: Path, target: Path) -> None:
@@ -60,16 +61,9 @@ def forcings(
         Arrays that broadcast to (T, G), all without a unit. The day of the year counts from 0 at the start of
         1 January and is turned into an angle with a year of 365.25 days, as the Anemoi ecosystem does.
     """
-    latitude, longitude = np.deg2rad(latitudes), np.deg2rad(longitudes)
-    day_of_year = (dates - dates.astype("datetime64[Y]")).astype("timedelta64[s]").astype(np.float64) / 86400
-    season = 2 * np.pi * day_of_year[:, None] / DAYS_PER_YEAR  # (T, 1)
     return {
-        "cos_latitude": np.cos(latitude),
-        "sin_latitude": np.sin(latitude),
-        "cos_longitude": np.cos(longitude),
-        "sin_longitude": np.sin(longitude),
-        "cos_julian_day": np.cos(season),
-        "sin_julian_day": np.sin(season),
+        **of_place(latitudes, longitudes),
+        **of_season(dates[:, None]),  # (T, 1)
         "insolation": monthly_insolation(dates, latitudes),
     }
 
@@ -108,8 +102,7 @@ def daily_insolation(
 
     .. math:: \frac{1}{\pi} (h \sin p \sin d + \cos p \cos d \sin h)
 
-    (Hartmann, Global Physical Climatology, 2nd ed. 2016, section 2.7), with the declination's Fourier series of
-    Spencer, 1971: Fourier series representation of the position of the sun, Search 2(5), 172.
+    (Hartmann, Global Physical Climatology, 2nd ed. 2016, section 2.7).
 
     Parameters
     ----------
@@ -123,16 +116,7 @@ def daily_insolation(
     array (D, R)
         Between 0 and 1; without the distance to the sun, as the ecosystem's ``insolation``.
     """
-    angle = (2 * np.pi * day_of_year / DAYS_PER_YEAR)[:, None]  # (D, 1)
-    declination = (
-        0.006918
-        - 0.399912 * np.cos(angle)
-        + 0.070257 * np.sin(angle)
-        - 0.006758 * np.cos(2 * angle)
-        + 0.000907 * np.sin(2 * angle)
-        - 0.002697 * np.cos(3 * angle)
-        + 0.001480 * np.sin(3 * angle)
-    )  # (D, 1), radians
+    declination = declination_of(day_of_year)[:, None]  # (D, 1), radians
     latitude = np.deg2rad(latitudes)[None, :]  # (1, R)
     sunset = np.arccos(np.clip(-np.tan(latitude) * np.tan(declination), -1, 1))  # (D, R), radians
     return (

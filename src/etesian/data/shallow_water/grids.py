@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from etesian.data.grids import Grid, octahedral, regular
 from etesian.data.shallow_water.harmonics import EARTH_RADIUS, Complex, Real, SphericalTransform, legendre
 from etesian.data.shallow_water.options import GRIDS
 from etesian.data.shallow_water.solver import GRAVITY, ShallowWater, State
 from etesian.errors import UserError
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Points in rows of equal latitude, north to south, each row from its first longitude eastwards.
-
-    Attributes
-    ----------
-    name : str
-        The store's ``resolution``.
-    row_latitudes : numpy.ndarray
-        Shape (J,), degrees.
-    row_longitudes : tuple of numpy.ndarray
-        One (I_j,) a row, degrees.
-    """
-
-    name: str
-    row_latitudes: Real
-    row_longitudes: tuple[Real, ...]
-
-    @property
-    def latitudes(self) -> Real:
-        """Latitude of every point (G,), degrees."""
-        return np.repeat(self.row_latitudes, [len(row) for row in self.row_longitudes])
-
-    @property
-    def longitudes(self) -> Real:
-        """Longitude of every point (G,), degrees."""
-        return np.concatenate(self.row_longitudes)
-
-    @property
-    def field_shape(self) -> list[int]:
-        """[J, I] where the rows are of one length, [G] otherwise."""
-        lengths = {len(row) for row in self.row_longitudes}
-        return [len(self.row_latitudes), lengths.pop()] if len(lengths) == 1 else [sum(map(len, self.row_longitudes))]
 
 
 def make_grid(kind: str, transform: SphericalTransform, degrees: float | None) -> Grid:
@@ -55,8 +19,7 @@ def make_grid(kind: str, transform: SphericalTransform, degrees: float | None) -
     kind : str
         ``gaussian``: the solver's own. ``regular``: cells of `degrees` by `degrees`, points at their centres in
         latitude. ``regular-poles``: rows every `degrees` from pole to pole. ``octahedral``: the solver's latitudes,
-        20 points on the row next to a pole and 4 more on each row towards the equator (Malardel et al. 2016,
-        ECMWF Newsletter 146, 23-28).
+        see :func:`etesian.data.grids.octahedral`.
     transform : SphericalTransform
         Of the solver.
     degrees : float or None
@@ -70,7 +33,13 @@ def make_grid(kind: str, transform: SphericalTransform, degrees: float | None) -
     if kind not in GRIDS:
         raise UserError(f"unknown grid {kind!r}", where="--grid", allowed=", ".join(GRIDS))
     if kind.startswith("regular"):
-        return _regular(5.0 if degrees is None else degrees, poles=kind == "regular-poles")
+        degrees = 5.0 if degrees is None else degrees
+        try:
+            return regular(degrees, poles=kind == "regular-poles")
+        except ValueError as error:
+            raise UserError(
+                f"--degrees {degrees:g} does not divide 180", where="--degrees", allowed="5, 2.5, 1, ..."
+            ) from error
     if degrees is not None:
         raise UserError(
             f"--degrees {degrees:g} has no meaning for the {kind} grid, which follows the truncation",
@@ -78,19 +47,9 @@ def make_grid(kind: str, transform: SphericalTransform, degrees: float | None) -
             mend="leave it out, or choose --grid regular",
         )
     rows = np.ascontiguousarray(transform.latitudes[::-1])
-    half = transform.nlat // 2
     if kind == "gaussian":
-        return Grid(f"n{half}", rows, (transform.longitudes,) * transform.nlat)
-    counts = [20 + 4 * min(row, transform.nlat - 1 - row) for row in range(transform.nlat)]
-    return Grid(f"o{half}", rows, tuple(360.0 / count * np.arange(count) for count in counts))
-
-
-def _regular(degrees: float, *, poles: bool) -> Grid:
-    rows = round(180.0 / degrees) if degrees > 0.0 else 0
-    if rows < 2 or abs(rows * degrees - 180.0) > 1e-9:
-        raise UserError(f"--degrees {degrees:g} does not divide 180", where="--degrees", allowed="5, 2.5, 1, ...")
-    latitudes = 90.0 - degrees * np.arange(rows + 1) if poles else 90.0 - degrees * (np.arange(rows) + 0.5)
-    return Grid(f"{degrees:g}x{degrees:g}", latitudes, (degrees * np.arange(2 * rows),) * len(latitudes))
+        return Grid(f"n{transform.nlat // 2}", rows, (transform.longitudes,) * transform.nlat)
+    return octahedral(rows)
 
 
 class Evaluator:

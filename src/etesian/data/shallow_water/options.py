@@ -56,16 +56,9 @@ class Simulation:
         UserError
             It is not a whole number of hours.
         """
-        from anemoi.utils.dates import frequency_to_timedelta
+        from etesian.data.timeline import step_hours
 
-        try:
-            hours = frequency_to_timedelta(self.frequency).total_seconds() / 3600.0
-        except ValueError:
-            hours = 0.0
-        if hours < 1.0 or hours != int(hours):
-            raise UserError(f"--frequency {self.frequency} is not a whole number of hours", where="--frequency",
-                            allowed="1h, 3h, 6h, 12h, 1d, ...")  # fmt: skip
-        return int(hours)
+        return step_hours(self.frequency)
 
     def dates(self) -> np.ndarray:
         """Return the dates (T,), datetime64[s].
@@ -75,9 +68,9 @@ class Simulation:
         UserError
             For everything in the settings that makes no sense.
         """
-        import numpy as np
+        from etesian.data.timeline import first_date, regular_dates
 
-        problems = []
+        problems: list[Problem] = []
         if self.truncation < 10:
             problems.append(Problem(f"--truncation {self.truncation} is too coarse for the flow's jets", "--truncation",
                                     "10 or more; 21, 42, 63, 85, 106 are usual"))  # fmt: skip
@@ -86,11 +79,9 @@ class Simulation:
         if not self.spinup_days >= 0.0:
             problems.append(Problem(f"--spinup-days {self.spinup_days:g} is negative", "--spinup-days", "0 or more"))
         try:
-            start = np.datetime64(self.start).astype("datetime64[s]")
-        except ValueError:
-            start = np.datetime64("NaT")
-        if np.isnat(start):
-            problems.append(Problem(f"--start {self.start} is not a date", "--start", "2000-01-01 or 2000-01-01T06"))
+            start = first_date(self.start)
+        except UserError as error:
+            problems.extend(error.problems)
         hours = self.step_hours()
         number = math.floor(self.days * 24.0 / hours + 1e-9) if self.days > 0.0 else 0
         if number < 2:
@@ -98,4 +89,4 @@ class Simulation:
                                     f"{2 * hours / 24:g} or more"))  # fmt: skip
         if problems:
             raise UserError.collect(problems)
-        return start + np.arange(number) * np.timedelta64(hours * 3600, "s")
+        return regular_dates(start, hours, number)

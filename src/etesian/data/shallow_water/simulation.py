@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from etesian.data.shallow_water.grids import Evaluator, Grid, make_grid
+from etesian.data.forcings import OF_PLACE, OF_SEASON, of_place, of_season
+from etesian.data.grids import Grid
+from etesian.data.shallow_water.grids import Evaluator, make_grid
 from etesian.data.shallow_water.harmonics import Real, SphericalTransform
 from etesian.data.shallow_water.initial import MEAN_DEPTH, Climate, Stirring, mountains, random_pattern
 from etesian.data.shallow_water.options import Simulation
@@ -26,8 +28,8 @@ HYPERDIFFUSION = Hyperdiffusion(time=12.0 * HOUR, order=4)
 
 FIELDS = {"u": "m s-1", "v": "m s-1", "height": "m", "vorticity": "s-1"}
 """What is forecast, with units: wind, height of the free surface, relative vorticity."""
-PLACE = ("orography", "cos_latitude", "sin_latitude", "cos_longitude", "sin_longitude")
-SEASON = ("cos_julian_day", "sin_julian_day")
+PLACE = ("orography", *OF_PLACE)
+SEASON = OF_SEASON
 
 
 def simulate(simulation: Simulation) -> Iterator[tuple[ShallowWater, State]]:
@@ -121,17 +123,13 @@ def make_store(
 def _states(simulation: Simulation, dates: np.ndarray, grid: Grid) -> Iterator[Real]:
     """Everything that the store holds of each date: (V, G)."""
     evaluator = Evaluator(grid, simulation.truncation)
-    latitudes, longitudes = np.radians(grid.latitudes), np.radians(grid.longitudes)
+    latitudes, longitudes = grid.latitudes, grid.longitudes
     place: Real | None = None
     for date, (model, state) in zip(dates, simulate(simulation), strict=True):
         if place is None:
             orography = evaluator.scalar(model.ground) / GRAVITY
-            trigonometry = [f(angle) for angle in (latitudes, longitudes) for f in (np.cos, np.sin)]
-            place = np.stack([orography, *trigonometry])
-        # days since the year began, over 365.25: as the forcings of the Anemoi tools
-        day = (date - date.astype("datetime64[Y]")) / np.timedelta64(1, "D").astype("timedelta64[s]")
-        angle = 2.0 * math.pi * day / 365.25
-        season = np.array([[math.cos(angle)], [math.sin(angle)]]) + np.zeros(len(latitudes))
+            place = np.stack([orography, *of_place(latitudes, longitudes).values()])
+        season = np.array([[value] for value in of_season(date).values()]) + np.zeros(len(latitudes))
         yield np.concatenate([evaluator.fields(model, state), place, season])
 
 

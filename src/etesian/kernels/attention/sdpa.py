@@ -3,7 +3,8 @@
 Without a window there is no mask, so torch may choose its fastest kernel. With a window of w the N positions are cut
 into blocks of b: a block of queries sees its own positions and w more on either side, a band of b + 2 w keys, and all
 blocks but those at the two ends see their bands alike. Those in the middle are one call with one mask of
-b x (b + 2 w), the ends one call each; so nothing of the size N x N exists, and the work grows with N w.
+b x (b + 2 w), the ends one call each. A window so wide that such a mask would be large takes a call for each block. So
+nothing of the size N x N exists, and the work grows with N w.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 SMALLEST_BLOCK = 64
 """Queries in a block, if the window is not larger: fewer would be more work for the device than they save."""
+LARGEST_BLOCK = 1024
+"""The widest window that is also the number of queries in a block; beyond, this is the number."""
 
 
 class ScaledDotProductAttention(nn.Module):
@@ -36,6 +39,8 @@ class ScaledDotProductAttention(nn.Module):
         nodes, window = query.shape[2], self.window_size
         if window is None or window >= nodes - 1:
             return scaled_dot_product_attention(query, key, value)
+        if window > LARGEST_BLOCK:
+            return _block_by_block(query, key, value, window, LARGEST_BLOCK)
         block = max(window, SMALLEST_BLOCK)
         if nodes <= 2 * block + window:  # no block would be in the middle
             return scaled_dot_product_attention(query, key, value, attn_mask=_near(0, nodes, 0, nodes, window, query))
@@ -67,6 +72,18 @@ def _in_blocks(query: Tensor, key: Tensor, value: Tensor, window: int, block: in
         attn_mask=_near(window, nodes - stop, 0, nodes - stop + window, window, query),
     )
     return torch.cat([first, middle, last], dim=2)
+
+
+def _block_by_block(query: Tensor, key: Tensor, value: Tensor, window: int, block: int) -> Tensor:
+    """Attend within the window, a call for each block of queries."""
+    nodes, attended = query.shape[2], []
+    for start in range(0, nodes, block):
+        stop = min(start + block, nodes)
+        first, end = max(0, start - window), min(stop + window, nodes)
+        mask = _near(start, stop - start, first, end - first, window, query)
+        band = (key[:, :, first:end], value[:, :, first:end])
+        attended.append(scaled_dot_product_attention(query[:, :, start:stop], *band, attn_mask=mask))
+    return torch.cat(attended, dim=2)
 
 
 def _windows(x: Tensor, size: int, step: int) -> Tensor:
