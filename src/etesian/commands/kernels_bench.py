@@ -90,6 +90,7 @@ class Options:
         self.repeats = _whole(args.repeats, "--repeats")
         self.min_seconds = _seconds(args.min_time)
         self.compiled = not args.no_compiled
+        self.writes = args.write is not None
         self.presets = None if args.presets is None else args.presets.split(",")
         self.overrides: list[str] = []
         if args.channels is not None:
@@ -154,6 +155,8 @@ def bench_slots(
     from etesian.runtime.device import DeviceClock, device_of_process
 
     slots = chosen_slots(options.slots, config.model)
+    if options.writes:
+        _check_compiled_elsewhere(slots, config)
     device = device_of_process(config.system.hardware.accelerator, 0)
     preset = composed.choices.get("model/layer_kernels")
     kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
@@ -178,6 +181,17 @@ def bench_slots(
     for choice in choices:
         console.print(f"  {choice}", highlight=False, markup=False)
     return results, ceilings, choices
+
+
+def _check_compiled_elsewhere(slots: list[str], config: Config) -> None:
+    """Refuse to write a preset for a slot that ``model.compile`` compiles: whatever it says would be compiled again."""
+    for number, entry in enumerate(config.model.compile):
+        if entry.kernel in slots:
+            raise UserError(
+                f"model.compile compiles slot {entry.kernel}: a preset could not say whether it is compiled",
+                where=f"model.compile[{number}]",
+                mend="model/compile=none; a compiled form that wins is written with its _compile_",
+            )
 
 
 def _shapes(

@@ -68,6 +68,7 @@ def _variants(
     from etesian.kernels.probe import probe_kernels
     from etesian.kernels.resolve import resolve_kernels
     from etesian.runtime.device import device_of_process
+    from etesian.runtime.trial import try_compilation
 
     device = device_of_process(config.system.hardware.accelerator, 0)
     usable: dict[str, tuple[Config, ComponentKernels]] = {}
@@ -82,6 +83,7 @@ def _variants(
                 unusable[name] = f"the same kernels as {same}: {OUTWEIGHED}", ""
                 continue
             probe_kernels(kernels, chosen.model, device, chosen.training.precision)
+            try_compilation(chosen.model, kernels, device, chosen.training.precision)
             usable[name] = (chosen, kernels)
         except UserError as error:
             problem = error.problems[0]
@@ -152,9 +154,9 @@ def _override(group: str, option: str, composed: Composed) -> str:
 
 def _meaning(config: Config, kernels: ComponentKernels) -> str:
     """Return a text that two experiments share if their kernels and what is compiled are the same."""
-    parts = [(r.component, r.slot, r.target, sorted(r.arguments.items()), getattr(r, "compile", None))
+    parts = [(r.component, r.slot, r.target, sorted(r.arguments.items()), r.compile)
              for r in kernels.records]  # fmt: skip
-    return repr((parts, getattr(config.model, "compile", None)))
+    return repr((parts, config.model.compile))
 
 
 def _experiments(

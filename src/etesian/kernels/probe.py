@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
 from etesian.kernels.libraries import EXTRAS
-from etesian.kernels.machine import Machine as Machine
+from etesian.kernels.machine import Machine as _Machine
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, LayerKernels
 from etesian.kernels.slots import SLOTS
@@ -92,7 +92,7 @@ def probe_kernels(
         shape, dtype or device than the slot's, or NaN, or passes no gradient, or NaN, to an input or a parameter. An
         MLP whose Linear or Activation fails is not looked at: its failure would be theirs.
     """
-    machine = Machine(device, precision)
+    machine = _Machine(device, precision)
     problems: list[Problem] = []
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type):
         for component in COMPONENTS:
@@ -108,14 +108,14 @@ def slot_cases(
     component: str,
     device: torch.device,
     precision: Precision,
-) -> tuple[Machine, list[_Case]]:
+) -> tuple[_Machine, list[_Case]]:
     """Return how the model builds and calls a slot of a component, and the dtypes and context of the precision."""
-    machine = Machine(device, precision)
+    machine = _Machine(device, precision)
     return machine, _cases(slot, kernels, settings, component, {}, machine)
 
 
 def _probe_component(
-    kernels: LayerKernels, settings: ModelSettings, component: str, machine: Machine
+    kernels: LayerKernels, settings: ModelSettings, component: str, machine: _Machine
 ) -> Iterator[Problem]:
     returned: dict[str, torch.dtype] = {}
     failed: set[str] = set()
@@ -138,7 +138,7 @@ def _cases(
     settings: ModelSettings,
     component: str,
     returned: dict[str, torch.dtype],
-    machine: Machine,
+    machine: _Machine,
 ) -> list[_Case]:
     """Return how the model calls a slot; `returned` has the dtypes that earlier slots returned."""
     factory, low = getattr(kernels, slot), machine.products
@@ -193,7 +193,7 @@ def _edges(device: torch.device) -> Edges:
     return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).to(device)
 
 
-def _run(case: _Case, machine: Machine) -> torch.dtype:
+def _run(case: _Case, machine: _Machine) -> torch.dtype:
     """Build, call and differentiate a layer; return the dtype of its result."""
     with _stage("building it"):
         layer = case.build().to(machine.device, machine.parameters)
@@ -222,7 +222,7 @@ def _run(case: _Case, machine: Machine) -> torch.dtype:
     return result.dtype
 
 
-def _check_result(result: Any, case: _Case, machine: Machine) -> None:
+def _check_result(result: Any, case: _Case, machine: _Machine) -> None:
     allowed = tuple(dict.fromkeys((machine.products, machine.parameters)))
     wrong = None
     if not isinstance(result, Tensor):
@@ -254,7 +254,7 @@ def _stage(name: str) -> Iterator[None]:
         raise _Failed(f"{name} fails: {text.rstrip()}", own_fault=False) from error
 
 
-def _problem(record: KernelRecord, failure: _Failed, machine: Machine) -> Problem:
+def _problem(record: KernelRecord, failure: _Failed, machine: _Machine) -> Problem:
     where = config_key(record.component, record.slot)
     what = (
         f"slot {record.slot} of {'the model' if record.component == 'model' else record.component}: {record.target} "

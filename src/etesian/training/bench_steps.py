@@ -13,17 +13,14 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from etesian.errors import UserError
-from etesian.kernels.bench.compiled import forget_compiled, graphs_so_far
+from etesian.kernels.bench.compiled import forget_compiled
 from etesian.kernels.bench.timing import Spread, interleave
 from etesian.kernels.machine import Machine
 from etesian.runtime.device import DeviceClock
-from etesian.training.datamodule import ForecastDataModule
+from etesian.runtime.prepare import prepare_model
 from etesian.training.experiment import Experiment
-from etesian.training.fit import build_forecaster
-from etesian.training.losses import build_loss
-from etesian.training.module import ForecastModule
+from etesian.training.fit import build_datamodule, build_forecaster, build_module
 from etesian.training.optimizer import build_optimizer, learning_rate_factor
-from etesian.training.scalers import loss_weights
 
 WARM_UP = 3
 """Steps after the first, before anything is timed."""
@@ -172,14 +169,9 @@ class StepModel:
         training = experiment.config.training
         torch.manual_seed(training.seed)
         forecaster = build_forecaster(experiment, graph)
-        scalers = loss_weights(training, graph, experiment.variables.output)
-        self.module = ForecastModule(
-            forecaster, build_loss(training.training_loss, scalers), experiment.config.task, training.optimization, 1
-        )
-        _share(self.module, weights)
-        if training.precision == "64-true":
-            self.module.double()
-        self.module.train()
+        _share(forecaster, weights)
+        self.compilation = prepare_model(forecaster.model, experiment.config.model, experiment.kernels)
+        self.module = build_module(experiment, forecaster, graph, 1).train()
         self.machine = Machine(batch.device, training.precision)
         self.batch = batch.to(self.machine.parameters)
         self.rollout = experiment.config.task.rollout.start
@@ -254,20 +246,15 @@ class Turns:
 
 def first_batch(experiment: Experiment) -> Tensor:
     """Return the first training batch of one process, (B, T, E, G, V), physical units."""
-    config = experiment.config
-    imputer = config.data.processors.imputer
-    imputed = frozenset(imputer.mean) | frozenset(imputer.constant)
-    datamodule = ForecastDataModule(
-        experiment.splits, config.dataloader, config.task, experiment.step, imputed, config.training.seed
-    )
-    loader = datamodule.loader("training", config.task.rollout.start, 0, 1, shuffle=True)
+    rollout = experiment.config.task.rollout.start
+    loader = build_datamodule(experiment).loader("training", rollout, 0, 1, shuffle=True)
     indices = next(iter(loader.batch_sampler))  # type: ignore[arg-type]
     return torch.stack([loader.dataset[index]["x"] for index in indices])
 
 
 def _visit(model: StepModel, result: StepsResult, clock: DeviceClock) -> tuple[int, int]:
     """Let a model take its first steps alone on the device; return what it keeps there and what a step takes beside."""
-    before, graphs = clock.held_bytes() or 0, graphs_so_far()
+    before = clock.held_bytes() or 0
     try:
         model.to(clock.device)
         start = time.perf_counter()
@@ -277,7 +264,8 @@ def _visit(model: StepModel, result: StepsResult, clock: DeviceClock) -> tuple[i
         result.first_step_seconds = time.perf_counter() - start
         for _ in range(WARM_UP):
             model.step()
-        result.graphs = graphs_so_far() - graphs
+        model.compilation.check()
+        result.graphs = sum(compiled.backend.graphs for compiled in model.compilation.entries)
         model.optimizer.zero_grad(set_to_none=True)
         held = clock.held_bytes() or 0
         peak = clock.peak_bytes(model.step)

@@ -154,12 +154,48 @@ def test_whole_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert content["slots"] == []
 
 
-def test_whole_steps_of_an_experiment_with_kernels_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_whole_steps_of_an_experiment_with_kernels_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presets = {"model/layer_kernels": ["layernorm_no_params", "rmsnorm", "torch"], "model/compile": ["none"]}
+    monkeypatch.setattr("etesian.places.options_of", lambda group, places: presets[group])
     own = "model.layer_kernels.LayerNorm={_target_: torch.nn.RMSNorm, eps: 1.0e-3}"
     assert bench(*TINY, own, "--end-to-end", "--repeats", "1", "--min-time", "0.001") == 0
     said = capsys.readouterr().out
     assert "* as configured" in said
-    assert "outweighs a preset" in " ".join(said.split())
+    assert "torch: the same kernels as configured: what the config itself sets under" in " ".join(said.split())
+
+
+def test_whole_steps_of_a_preset_that_compiles(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    mine = folder / "model" / "layer_kernels" / "mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("LayerNorm: {_target_: torch.nn.LayerNorm, eps: 1.0e-5, _compile_: {backend: eager}}\n")
+    arguments = [*TINY, "--end-to-end", "--repeats", "1", "--min-time", "0.001", "--output", "steps.json"]
+    assert bench(*arguments, "--presets", "torch,mine,torch+none") == 0
+    assert "torch+none: the same kernels as torch" in capsys.readouterr().out
+    presets = {e["preset"]: e for e in json.loads((folder / "steps.json").read_text())["end_to_end"]["presets"]}
+    assert presets["mine"]["graphs"] > 0
+    assert presets["torch"]["graphs"] == 0
+    assert presets["mine"]["first_loss"] == pytest.approx(presets["torch"]["first_loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_whole_steps_with_a_preset_of_compilation(folder: Path) -> None:
+    arguments = [*TINY, "--end-to-end", "--repeats", "2", "--min-time", "0.001", "--output", "steps.json"]
+    assert bench(*arguments, "--presets", "rmsnorm,compiled_rmsnorm,torch+norms") == 0
+    presets = {e["preset"]: e for e in json.loads((folder / "steps.json").read_text())["end_to_end"]["presets"]}
+    assert presets["compiled_rmsnorm"]["graphs"] > 0
+    assert presets["torch+norms"]["graphs"] > 0
+    assert presets["compiled_rmsnorm"]["first_loss"] == pytest.approx(presets["rmsnorm"]["first_loss"], rel=1e-5)
+
+
+def test_no_preset_is_written_of_what_is_compiled_elsewhere(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    written = ["--write", "model/layer_kernels/fastest.yaml"]
+    assert bench("--rows", "30", "--slots", "LayerNorm", "model/compile=norms", *QUICK, *written) == 2
+    said = capsys.readouterr().err
+    assert "where:   model.compile[0]" in said
+    assert "mend:    model/compile=none" in said
+    assert not list(folder.iterdir())
 
 
 def test_no_preset_runs_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

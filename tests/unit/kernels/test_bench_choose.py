@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from rich.console import Console
+from small_model import make_settings
 
 from etesian.errors import UserError
 from etesian.kernels.bench.accuracy import Errors
@@ -17,6 +18,7 @@ from etesian.kernels.bench.show import legend, shape_table
 from etesian.kernels.bench.timing import Ceilings, Spread, Timing
 from etesian.kernels.families import constants_of, family_of
 from etesian.kernels.record import KernelRecord
+from etesian.kernels.resolve import resolve_kernels
 
 
 def timing(ms: float, *, spread: float = 0.01, device: float | None = None) -> Timing:
@@ -102,6 +104,9 @@ def test_the_preset_names_every_slot_and_the_winner_with_its_compilation() -> No
     compiled = choose("LayerNorm", [shape([kernel(TORCH, 1.0, own=True), kernel(TORCH, 0.5, compiled=True)])])
     content = yaml.safe_load(text_of([compiled]))
     assert content["LayerNorm"] == {"_target_": TORCH, "eps": 1e-5, "_compile_": {"fullgraph": True, "dynamic": False}}
+    settings = make_settings(layer_kernels=content)
+    resolved = resolve_kernels(settings, preset="fastest", overrides=[]).records
+    assert next(r.compile for r in resolved if r.slot == "LayerNorm") == {"fullgraph": True, "dynamic": False}
     assert content["Activation"] == {"_target_": "torch.nn.SiLU"}
     assert content["QueryNorm"] == {"_target_": "etesian.kernels.norms.AutocastLayerNorm", "eps": 1e-5, "bias": False}
     text = text_of([compiled])

@@ -156,6 +156,22 @@ def test_compiled_forms() -> None:
     assert own(result, compiled=True).chosen_by == ()
 
 
+def test_the_form_that_the_experiment_has_chosen_is_marked() -> None:
+    for chosen in (
+        {"layer_kernels": {"Activation": {"_target_": "torch.nn.SiLU", "_compile_": {"backend": "eager"}}}},
+        {"layer_kernels": {"Activation": {"_target_": "torch.nn.SiLU"}}, "compile": [{"kernel": "Activation"}]},
+    ):
+        settings = make_settings(**chosen)
+        kernels = resolve_kernels(settings, preset=None, overrides=[])
+        machine = Machine(CPU, "32-true")
+        (shape,) = shapes_of_rows("Activation", settings, [20])
+        case = make_case("Activation", shape, settings, kernels.processor, {}, machine)
+        named = candidates("Activation", settings, kernels)[:1]
+        result = bench_case(case, named, machine, CLOCK, CEILINGS, Plan(1, 1e-4, True, "eager"))
+        assert own(result).chosen_by == ()
+        assert own(result, compiled=True).chosen_by == ("model",)
+
+
 def test_a_compiled_form_that_is_none_is_told() -> None:
     result = bench("Activation", Plan(2, 1e-4, True, "eager"), target="odd_kernels.NotCompiled")
     assert own(result).both is not None

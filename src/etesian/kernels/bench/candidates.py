@@ -95,13 +95,21 @@ def candidates(slot: str, settings: ModelSettings, kernels: ComponentKernels) ->
         before = own.get(_key(record.target, record.arguments))
         users = (*before.chosen_by, component) if before else (component,)
         found = _resolved(slot, CatalogEntry(record.target, record.arguments), settings, users)
-        own[found.key] = replace(found, compile=getattr(record, "compile", None))
+        own[found.key] = replace(found, compile=_compilation(record, settings))
     entries = [_with_constants(entry, found.record) for entry in KERNELS.get(slot, ()) for found in _first(own)]
     for entry in entries:
         found = _resolved(slot, entry, settings, ())
         if found.key not in own and not any(_is_same(candidate, found) for candidate in own.values()):
             own[found.key] = found
     return list(own.values())
+
+
+def _compilation(record: KernelRecord, settings: ModelSettings) -> Mapping[str, Any] | None:
+    """Return the options with which the experiment compiles a slot, by its ``_compile_`` or ``model.compile``."""
+    if record.compile is not None:
+        return record.compile
+    entries = [entry for entry in settings.compile if entry.kernel == record.slot]
+    return entries[0].options.model_dump(exclude_defaults=True) if entries else None
 
 
 def brief(what: str) -> str:
