@@ -15,6 +15,9 @@ OPTIONS: Mapping[str, Any] = {"fullgraph": True, "dynamic": False}
 def compile_in_place(layer: nn.Module, options: Mapping[str, Any] | None = None, *, backend: str | None = None) -> None:
     """Compile the forward of a layer; names in its state dict do not change.
 
+    The compiler keeps what it made by code object, and looks through all that it has of one at each call. Each layer
+    gets a code object of its own here, so that kernels that inherit their forward don't wait for each other.
+
     Parameters
     ----------
     layer : nn.Module
@@ -26,7 +29,13 @@ def compile_in_place(layer: nn.Module, options: Mapping[str, Any] | None = None,
     """
     chosen: dict[str, Any] = dict(OPTIONS if options is None else options)
     chosen |= {"backend": backend} if backend is not None else {}
-    layer.forward = torch.compile(layer.forward, **chosen)
+    forward = layer.forward
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace(co_name=f"compiled_{type(layer).__name__}")
+    layer.forward = torch.compile(call, **chosen)
 
 
 def graphs_so_far() -> int:
