@@ -11,6 +11,8 @@ from etesian.commands import common
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from etesian.compose import Composed
@@ -67,9 +69,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         steps = bench_steps(config, composed, args, options, console)
         _write_results(args, options, config, [], None, steps)
+        if args.output is not None:
+            print(f"results: {args.output}")
         return 0
-    shapes, ceilings, choices = bench_slots(config, composed, options, console)
-    _write_results(args, options, config, shapes, ceilings, None)
+
+    def save(shapes: list[ShapeResult], ceilings: Ceilings) -> None:
+        _write_results(args, options, config, shapes, ceilings, None)
+
+    choices = bench_slots(config, composed, options, console, save)
+    if args.output is not None:
+        print(f"results: {args.output}")
     if args.write is not None:
         _write_preset(args, config, choices)
     return 0
@@ -141,9 +150,10 @@ def _seconds(text: str) -> float:
 
 
 def bench_slots(
-    config: Config, composed: Composed, options: Options, console: Console
-) -> tuple[list[ShapeResult], Ceilings, list[Choice]]:
-    """Compare the kernels of the slots, and print a table for each slot and shape."""
+    config: Config, composed: Composed, options: Options, console: Console,
+    save: Callable[[list[ShapeResult], Ceilings], None],
+) -> list[Choice]:  # fmt: skip
+    """Compare the kernels of the slots; print a table for each slot and shape, and save what there is after each."""
     from etesian.kernels.bench.candidates import candidates, chosen_slots
     from etesian.kernels.bench.cases import make_case, returned_dtypes
     from etesian.kernels.bench.choose import choose
@@ -174,13 +184,14 @@ def bench_slots(
         for shape in shapes[slot]:
             case = make_case(slot, shape, config.model, kernels.processor, returned, machine)
             results.append(bench_case(case, named, machine, clock, ceilings, plan))
+            save(results, ceilings)
             console.print(shape_table(results[-1], with_missing=shape is shapes[slot][0]), highlight=False)
         if shapes[slot]:
             choices.append(choose(slot, results))
     console.print("\nfwd+bwd, each shape times the calls of a step:", style="bold")
     for choice in choices:
         console.print(f"  {choice}", highlight=False, markup=False)
-    return results, ceilings, choices
+    return choices
 
 
 def _check_compiled_elsewhere(slots: list[str], config: Config) -> None:
@@ -260,7 +271,6 @@ def _write_results(
         end_to_end=steps,
     )  # fmt: skip
     write_results(args.output, content)
-    print(f"results: {args.output}")
 
 
 def _write_preset(args: argparse.Namespace, config: Config, choices: list[Choice]) -> None:

@@ -47,7 +47,8 @@ def bench_steps(
     own, variants = _experiments(config, composed, usable)
     console.print(options.circumstances(config, DeviceClock(device).name), highlight=False)
     bench = bench_steps(
-        variants, own=own, repeats=options.repeats, min_seconds=options.min_seconds, device=device
+        variants, own=own, repeats=options.repeats, min_seconds=options.min_seconds, device=device,
+        say=lambda text: console.print(text, style="dim", highlight=False, markup=False),
     )  # fmt: skip
     bench.results.extend(missing)
     console.print(steps_table(bench), highlight=False)

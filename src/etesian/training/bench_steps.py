@@ -93,7 +93,13 @@ class StepsBench:
 
 
 def bench_steps(
-    variants: Sequence[tuple[str, Experiment]], *, own: str, repeats: int, min_seconds: float, device: torch.device
+    variants: Sequence[tuple[str, Experiment]],
+    *,
+    own: str,
+    repeats: int,
+    min_seconds: float,
+    device: torch.device,
+    say: Callable[[str], None] = lambda text: None,
 ) -> StepsBench:
     """Time training steps of models in turns, on one batch, with one set of first weights where names match.
 
@@ -109,6 +115,8 @@ def bench_steps(
         Time that all samples of one model take together at least.
     device : torch.device
         Where.
+    say : callable
+        Is told what has been done, a line for each model.
     """
     first = variants[0][1]
     config, graph = first.config, first.load_graph()
@@ -128,8 +136,10 @@ def bench_steps(
                 model = StepModel(experiment, graph, on_device, weights)
                 kept[name] = _visit(model, result, clock)
                 models[name] = model
+                say(f"{name}: first step {result.first_step_seconds:.1f} s")
             except Exception as cause:  # whatever a kernel or a compiler raises
                 result.reason, result.mend = _reason(cause)
+                say(f"{name}: {result.reason}")
             clock.release()
         stay = _all_fit(kept, room)
         turns = Turns(models, device, stay=stay)

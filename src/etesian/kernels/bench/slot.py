@@ -86,7 +86,12 @@ def bench_case(
             results.append(result)
             if form is not None:
                 forms.append(form)
-    _time(forms, case, sets, machine, clock, plan)
+    try:
+        _time(forms, case, sets, machine, clock, plan)
+    except Exception as cause:  # they ran before one by one; the memory may not suffice for all
+        for form in forms:
+            if form.result.both is None:
+                form.result.reason = f"not timed beside the others: {_reason(cause, compiled=False)}"
     layer = forms[0].layer if forms else nn.Module()
     weights = sum(parameter.numel() * parameter.element_size() for parameter in layer.parameters())
     floors = [
