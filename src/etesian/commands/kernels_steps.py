@@ -81,7 +81,8 @@ def _variants(
             kernels = resolve_kernels(chosen.model, preset=made.choices.get(KERNELS), overrides=made.overrides)
             same = seen.setdefault(_meaning(chosen, kernels), name)
             if same != name:
-                unusable[name] = f"the same kernels as {same}: {OUTWEIGHED}", ""
+                twice = name.partition("+")[0] == same.partition("+")[0]
+                unusable[name] = f"the same kernels as {same}" + ("" if twice else f": {OUTWEIGHED}"), ""
                 continue
             probe_kernels(kernels, chosen.model, device, chosen.training.precision)
             try_compilation(chosen.model, kernels, device, chosen.training.precision)

@@ -172,7 +172,7 @@ def test_whole_steps_of_a_preset_that_compiles(capsys: pytest.CaptureFixture[str
     mine.write_text("LayerNorm: {_target_: torch.nn.LayerNorm, eps: 1.0e-5, _compile_: {backend: eager}}\n")
     arguments = [*TINY, "--end-to-end", "--repeats", "1", "--min-time", "0.001", "--output", "steps.json"]
     assert bench(*arguments, "--presets", "torch,mine,torch+none") == 0
-    assert "torch+none: the same kernels as torch" in capsys.readouterr().out
+    assert "torch+none: the same kernels as torch\n" in capsys.readouterr().out
     presets = {e["preset"]: e for e in json.loads((folder / "steps.json").read_text())["end_to_end"]["presets"]}
     assert presets["mine"]["graphs"] > 0
     assert presets["torch"]["graphs"] == 0
