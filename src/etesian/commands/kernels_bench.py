@@ -212,28 +212,36 @@ def _shapes(
 
     if options.rows is not None:
         return {slot: shapes_of_rows(slot, config.model, options.rows) for slot in slots}
-    sizes = sizes_of(config, with_edges="GraphAttention" in slots)
-    console.print(f"{sizes.data:,} data nodes, {sizes.hidden:,} hidden nodes, times {sizes.copies} (batch x ensemble)",
-                  highlight=False)  # fmt: skip
+    sizes, source = sizes_of(config, with_edges="GraphAttention" in slots)
+    nodes = f"{sizes.data:,} data nodes, {sizes.hidden:,} hidden nodes, times {sizes.copies} (batch x ensemble)"
+    console.print(f"{nodes}, {source}", highlight=False, markup=False)
     return {slot: shapes_of_experiment(slot, config.model, sizes) for slot in slots}
 
 
-def sizes_of(config: Config, *, with_edges: bool) -> Sizes:
-    """Return the nodes of an experiment, of whose dataset the coordinates are read only; on request its edges."""
+def sizes_of(config: Config, *, with_edges: bool) -> tuple[Sizes, str]:
+    """Return the nodes of an experiment, on request with its edges, and what they were taken from.
+
+    A graph file that is there suffices. Else the dataset is opened, of which the coordinates are read only.
+    """
     from etesian.data.open import open_split
     from etesian.graph.icosphere import build_icosphere
-    from etesian.graph.store import load_or_build
+    from etesian.graph.store import load_graph, load_or_build
     from etesian.kernels.bench.shapes import Sizes
 
-    data = open_split("training", config.dataloader.training, common.cache_dir())
-    copies = config.dataloader.batch_size.training * int(data.shape[2])
-    if not with_edges:
-        hidden = build_icosphere(config.graph.nodes.hidden.resolution).xyz.shape[0]
-        return Sizes(len(data.latitudes), hidden, copies, {})
-    path = config.system.input.graph
+    batch, path = config.dataloader.batch_size.training, config.system.input.graph
     file = Path(path).expanduser() if path is not None else None
-    graph = load_or_build(data.latitudes, data.longitudes, config.graph, file, common.cache_dir())
-    return Sizes(graph["data"].num_nodes, graph["hidden"].num_nodes, copies, edges_of(graph))
+    if file is not None and file.is_file():
+        graph = load_graph(file)
+        members, source = 1, f"of {path}; no dataset is opened, one ensemble member is assumed"
+    else:
+        data = open_split("training", config.dataloader.training, common.cache_dir())
+        members, source = int(data.shape[2]), "of the dataset and section graph"
+        if not with_edges:
+            hidden = build_icosphere(config.graph.nodes.hidden.resolution).xyz.shape[0]
+            return Sizes(len(data.latitudes), hidden, batch * members, {}), source
+        graph = load_or_build(data.latitudes, data.longitudes, config.graph, file, common.cache_dir())
+    edges = edges_of(graph) if with_edges else {}
+    return Sizes(graph["data"].num_nodes, graph["hidden"].num_nodes, batch * members, edges), source
 
 
 def edges_of(graph: Any) -> dict[str, Any]:

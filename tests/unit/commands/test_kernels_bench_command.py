@@ -95,6 +95,15 @@ def test_the_shapes_of_an_experiment_and_its_preset(capsys: pytest.CaptureFixtur
     assert (folder / written).read_text() == text
 
 
+def test_a_graph_file_stands_for_the_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["graph", "build", "--config-name", "debug", "-o", "graph.pt"]) == 0
+    arguments = [*TINY, "system.input.graph=graph.pt", "system.input.dataset=/nope", *QUICK]
+    assert bench(*arguments, "--slots", "Activation,GraphAttention") == 0
+    said = capsys.readouterr().out
+    assert "2,592 data nodes, 42 hidden nodes, times 2 (batch x ensemble), of graph.pt; no dataset is opened" in said
+    assert "GraphAttention on 84 nodes of data2hidden" in said
+
+
 def test_a_preset_elsewhere_is_used_with_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
     written = Path("mine", "model", "layer_kernels", "fast.yaml")
     assert bench("--rows", "30", "--slots", "Activation", *QUICK, "--write", str(written)) == 0
