@@ -73,7 +73,9 @@ def check(args: argparse.Namespace, console: Console) -> int:
 
     device = device_of_process(config.system.hardware.accelerator, 0)
     preset = composed.choices.get("model/layer_kernels")
-    kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
+    kernels = resolve_kernels(
+        config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
+    )
     probe_kernels(kernels, config.model, device, config.training.precision)
     compilation = try_compilation(config.model, kernels, device, config.training.precision)
     console.print(table(kernels.records))
