@@ -23,6 +23,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list what may fill the model's layers, or check an experiment's kernels"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
+    ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )

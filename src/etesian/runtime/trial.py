@@ -55,7 +55,7 @@ def try_compilation(
     entries = collect_entries(settings, kernels)
     if not entries:
         return Compilation()
-    problems = _unknown_backends(entries)
+    problems = _switched_off(entries) or _unknown_backends(entries)
     if problems:
         raise UserError.collect(problems)
     compilation = _capture(settings, kernels, Machine(device, precision))
@@ -63,6 +63,15 @@ def try_compilation(
     if problems:
         raise UserError.collect(problems)
     return compilation
+
+
+def _switched_off(entries: Sequence[Entry]) -> list[Problem]:
+    from torch._dynamo import config
+
+    if not config.disable:
+        return []
+    what = f"{entries[0].shown}: torch.compile is switched off in this process and would compile nothing"
+    return [Problem(what, entries[0].where, mend="unset TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE")]
 
 
 def _unknown_backends(entries: Sequence[Entry]) -> list[Problem]:
@@ -125,14 +134,10 @@ def _try_compiler(entry: Entry, device: torch.device) -> Problem | None:
 
     x = torch.ones(64, device=device, requires_grad=True)
     try:
-        backend = CountingBackend(options)
-        compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+        compiled = torch.compile(function, backend=CountingBackend(options), fullgraph=True, dynamic=False)
         compiled(x).sum().backward()
     except Exception as cause:  # a compiler may raise anything
         return _broken(entry, device, cause)
-    if not backend.graphs:
-        what = f"{entry.shown}: torch.compile compiles nothing in this process"
-        return Problem(what, entry.where, mend="unset TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE")
     return None
 
 

@@ -224,7 +224,7 @@ class TestOverridesAndOptions:
         assert options("kernels", "list") == ["--config-dir", "--help"]
         assert options("kernels", "check") == hydra
         assert options("version") == ["--help"]
-        assert NAMES == ["train", "config", "kernels", "graph", "dataset", "version"]
+        assert NAMES == ["train", "config", "kernels", "graph", "checkpoint", "dataset", "version"]
 
 
 def options(command: str, action: str | None = None) -> list[str]:
