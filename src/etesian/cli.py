@@ -21,7 +21,7 @@ PROGRAM = "anemoi-training"
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
-    ("kernels", "etesian.commands.kernels", "list what may fill the model's layers, or check an experiment's kernels"),
+    ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
