@@ -61,8 +61,8 @@ def assert_same(got: tuple[Tensor, list[Tensor]], expected: tuple[Tensor, list[T
         assert (one - other).abs().max() <= tolerance * scale
 
 
-class NotCalled(nn.Module):
-    """A norm whose work is done by something that the model does not see."""
+class Idle(nn.Module):
+    """A norm that does nothing."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class ModuleWithinModule(nn.Module):
         return self.inner(x)
 
 
-class FewChannelsOnly(nn.Module):
+class FewRowsOnly(nn.Module):
     """A norm that fails outside of the compiler's reach."""
 
     def __init__(self, width: int) -> None:

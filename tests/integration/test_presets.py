@@ -30,6 +30,9 @@ from small_stores import write_store
 FOLDER = package_config_dir() / "model" / "layer_kernels"
 PRESETS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 ON_A_CPU = ("compiled_rmsnorm", "layernorm_no_params", "rmsnorm", "torch")
+FULLGRAPH = {"fullgraph": True, "dynamic": False}
+COMPILED = {"compiled_rmsnorm": "rmsnorm"}
+"""Presets with a compile entry, and those that they are without it."""
 LIBRARY = {
     "liger": "liger_kernel",
     "liger_layernorm": "liger_kernel",
@@ -80,6 +83,13 @@ def content(preset: str) -> dict[str, dict]:
 
 def test_every_preset_is_tested() -> None:
     assert sorted([*ON_A_CPU, *LIBRARY]) == PRESETS
+    assert set(COMPILED) <= set(ON_A_CPU)
+
+
+@pytest.mark.parametrize("preset", COMPILED)
+def test_a_compiled_preset_is_another_with_a_compile_entry(preset: str) -> None:
+    plain = content(COMPILED[preset])
+    assert content(preset) == plain | {"LayerNorm": plain["LayerNorm"] | {"_compile_": FULLGRAPH}}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

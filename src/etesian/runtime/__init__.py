@@ -1,1 +1,1 @@
-"""How a built model is run: activation checkpointing, devices."""
+"""How a built model is run: devices, compilation, activation checkpointing."""

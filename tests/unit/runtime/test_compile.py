@@ -95,14 +95,8 @@ def test_modules_that_are_alike_share_their_graphs() -> None:
 def test_graphs_are_counted_for_each_entry() -> None:
     norms = {"LayerNorm": {"_target_": "torch.nn.LayerNorm"}, "QueryNorm": compiled_slot("torch.nn.LayerNorm")}
     block = {"num_heads": 1, "qk_norm": True}
-    settings = make_settings(
-        num_channels=16,
-        layer_kernels=norms,
-        compile=[entry("LayerNorm")],
-        encoder=block,
-        processor=block,
-        decoder=block,
-    )
+    components = {"encoder": block, "processor": block, "decoder": block}
+    settings = make_settings(layer_kernels=norms, compile=[entry("LayerNorm")], **components)
     model, compilation = prepared(settings)
     output_and_gradients(model)
     names = {compiled.entry.name: compiled.backend.graphs for compiled in compilation.entries}

@@ -120,15 +120,13 @@ def test_a_norm_that_breaks_the_graph() -> None:
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_an_entry_without_a_graph(fullgraph: bool) -> None:
     options = EAGER | {"fullgraph": fullgraph}
-    found = problem(
-        entry("LayerNorm", **options), layer_kernels={"LayerNorm": {"_target_": "compiled_models.NotCalled"}}
-    )
+    found = problem(entry("LayerNorm", **options), layer_kernels={"LayerNorm": {"_target_": "compiled_models.Idle"}})
     assert "model.compile[0] (LayerNorm) compiled nothing: the model ran" in found.what
     assert found.mend == "delete model.compile[0]"
 
 
 def test_a_kernel_that_fails_in_the_stand_in() -> None:
-    failing = {"LayerNorm": {"_target_": "compiled_models.FewChannelsOnly"}}
+    failing = {"LayerNorm": {"_target_": "compiled_models.FewRowsOnly"}}
     found = problem(entry("Linear"), layer_kernels=failing)
     assert "does not run: ValueError: too many rows" in found.what
 
