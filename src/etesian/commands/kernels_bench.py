@@ -169,7 +169,9 @@ def bench_slots(
         _check_compiled_elsewhere(slots, config)
     device = device_of_process(config.system.hardware.accelerator, 0)
     preset = composed.choices.get("model/layer_kernels")
-    kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
+    kernels = resolve_kernels(
+        config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
+    )
     shapes = _shapes(slots, config, kernels, options, console)
     machine, clock = Machine(device, config.training.precision), DeviceClock(device)
     ceilings = measure_ceilings(clock, machine.products, products=bool({"Linear", "MLP", "Attention"} & set(slots)))

@@ -78,7 +78,9 @@ def _variants(
     for name, overrides in _items(args, options, composed).items():
         try:
             chosen, made = common.load_config(args, overrides)
-            kernels = resolve_kernels(chosen.model, preset=made.choices.get(KERNELS), overrides=made.overrides)
+            kernels = resolve_kernels(
+                chosen.model, preset=made.choices.get(KERNELS), overrides=made.overrides, preset_slots=made.preset_slots
+            )
             same = seen.setdefault(_meaning(chosen, kernels), name)
             if same != name:
                 twice = name.partition("+")[0] == same.partition("+")[0]
@@ -103,7 +105,12 @@ def _with_own(
     if options.presets is not None:
         return usable
     try:
-        own = resolve_kernels(config.model, preset=composed.choices.get(KERNELS), overrides=composed.overrides)
+        own = resolve_kernels(
+            config.model,
+            preset=composed.choices.get(KERNELS),
+            overrides=composed.overrides,
+            preset_slots=composed.preset_slots,
+        )
     except UserError as error:
         unusable[AS_CONFIGURED] = (error.problems[0].what, error.problems[0].mend or "")
         return usable
