@@ -108,10 +108,74 @@ def shallow_water(results: dict[str, Any]) -> str:
     return f"{_table(['truncation', 'grid', 'points', 'days', 'processor time, s'], rows)}\n\n{note}"
 
 
+def layer_kernels(results: dict[str, Any]) -> str:
+    """Times of kernels by slot and shape, then of whole steps by preset; of each run of the benchmark."""
+    parts: list[str] = []
+    for run in results["runs"].values():
+        parts += [_slot_figures(slot) for slot in run["slots"]]
+        if run["end_to_end"] is not None:
+            parts.append(_steps_figures(run["end_to_end"]))
+        parts.append(_circumstances(run))
+    return "\n\n".join(parts)
+
+
+def _slot_figures(slot: dict[str, Any]) -> str:
+    heads = ["kernel", "forward, ms", "forward + backward, ms", "spread", "on the device alone, ms", "times the floor",
+             "peak memory, GB", "error of the result", "largest of the gradients"]  # fmt: skip
+    floor = slot["floor_ms"]["forward_backward"]
+    rows, lacking = [], []
+    for kernel in slot["kernels"]:
+        name = f"`{kernel['kernel']}`{', compiled' if kernel['compiled'] else ''}"
+        both, errors = kernel["forward_backward_ms"], kernel["relative_error"]
+        if both is None:
+            lacking.append(f"{name}: {kernel['reason']}")
+            continue
+        spread = (both["max"] - both["min"]) / 2 / both["median"]
+        alone = both["device"]
+        rows.append([
+            name, f"{kernel['forward_ms']['median']:.3g}", f"{both['median']:.3g}", f"{100 * spread:.0f}%",
+            "" if alone is None else f"{alone:.3g}", f"{min(both['median'], alone or both['median']) / floor:.2f}",
+            "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}",
+            "" if errors["output"] is None else f"{errors['output']:.1e}",
+            f"{max(errors['gradients'].values()):.1e}" if errors["gradients"] else "",
+        ])  # fmt: skip
+    inputs = "; ".join(f"{name} {text}" for name, text in slot["inputs"].items())
+    caption = f"`{slot['slot']}` on {slot['rows']:,} {slot['shape']} ({inputs}); floor {floor:.3g} ms:"
+    lines = [caption, "", _table(heads, rows)]
+    return "\n".join([*lines, "", f"Not timed: {'; '.join(lacking)}."] if lacking else lines)
+
+
+def _steps_figures(steps: dict[str, Any]) -> str:
+    rows = [
+        [f"`{entry['preset']}`", f"{entry['step_ms']['median']:.1f}",
+         f"{entry['step_ms']['min']:.1f} to {entry['step_ms']['max']:.1f}", f"{entry['samples_per_second']:.3g}",
+         f"{entry['first_step_seconds']:.1f}",
+         "" if entry["peak_bytes"] is None else f"{entry['peak_bytes'] / 1e9:.1f}", str(entry["graphs"])]
+        for entry in steps["presets"] if entry["step_ms"] is not None
+    ]  # fmt: skip
+    heads = ["preset", "step, ms", "fastest to slowest round", "samples a second", "first step, s", "peak memory, GB",
+             "compiled graphs"]  # fmt: skip
+    batch = " x ".join(f"{size:,} {name.replace('_', ' ')}" for name, size in steps["batch"].items())
+    return f"Whole training steps, {batch}; {steps['memory']}:\n\n{_table(heads, rows)}"
+
+
+def _circumstances(run: dict[str, Any]) -> str:
+    here, settings, best = run["environment"], run["settings"], run["measured_on_the_device"]
+    card = here["accelerator"]["names"][0] if settings["device"] != "cpu" else here["cpu"]["name"]
+    versions = [f"{name} {here['versions'][name]}" for name in ("torch", "triton", "liger-kernel")
+                if here["versions"].get(name)]  # fmt: skip
+    rates = "" if best is None else f"; a copy moves {best['copy_bytes_per_second'] / 1e12:.2f} TB/s there"
+    return (
+        f"{card}, `training.precision={settings['precision']}`, {settings['channels']:,} channels, median of "
+        f"{settings['repeats']} rounds, {', '.join(versions)}, {here['date'][:10]}{rates}."
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
     "graph_attention_cpu": graph_attention_cpu,
+    "layer_kernels": layer_kernels,
     "shallow_water": shallow_water,
 }
 """What makes Markdown of each file of results."""

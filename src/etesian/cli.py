@@ -10,7 +10,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etesian.errors import EXIT_CODE, UserError, did_you_mean, format_error
@@ -20,8 +21,9 @@ PROGRAM = "anemoi-training"
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
-    ("kernels", "etesian.commands.kernels", "list what may fill the model's layers, or check an experiment's kernels"),
+    ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
+    ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )
@@ -77,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks
             stream.reconfigure(errors="replace")
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        with _importing_from_here():
+            return _run(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
         print(format_error(error), file=sys.stderr)
         return EXIT_CODE
@@ -96,6 +99,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(format_error(told), file=sys.stderr)
         return EXIT_CODE
+
+
+@contextmanager
+def _importing_from_here() -> Iterator[None]:
+    """Let kernels of the user's be imported from the current folder, after everything that is installed."""
+    before = list(sys.path)
+    sys.path.append("")
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _of_the_machine(error: Exception) -> UserError | None:

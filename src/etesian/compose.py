@@ -32,6 +32,7 @@ from etesian.interpolation import missing_keys, resolve
 from etesian.places import defaults_circle, file_of, find_config, search_path
 
 DEFAULT_CONFIG = "train"
+KERNEL_PRESETS = "model/layer_kernels"
 _ABSENT = object()
 _FORMS = "key=value, group=option, +key=value (add), ~key (delete)"
 
@@ -55,6 +56,8 @@ class Composed:
     absent : dict of str to list of str
         Overridden keys that no file sets and that were given without ``+``, each with the full keys that might have
         been meant. The schema tells whether they exist.
+    preset_slots : dict
+        Key of a mapping of layer kernels to what the preset chosen there has in its file.
     """
 
     tree: dict[str, Any]
@@ -63,6 +66,7 @@ class Composed:
     config_name: str = DEFAULT_CONFIG
     origin: Path = Path()
     absent: dict[str, list[str]] = field(default_factory=dict)
+    preset_slots: dict[str, Any] = field(default_factory=dict)
 
 
 def compose(
@@ -105,7 +109,17 @@ def compose(
     names: list[Any] = [key for key in config if key != "hydra"]
     tree = resolve(OmegaConf.masked_copy(config, names))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
-    return Composed(tree, chosen, list(overrides), name, origin, absent)
+    return Composed(tree, chosen, list(overrides), name, origin, absent, _preset_slots(chosen, loader))
+
+
+def _preset_slots(choices: dict[str, str | None], loader: ConfigLoaderImpl) -> dict[str, Any]:
+    slots = {}
+    for choice, option in choices.items():
+        group, _, package = choice.partition("@")
+        file = loader.repository.load_config(f"{group}/{option}") if group == KERNEL_PRESETS and option else None
+        if file is not None:
+            slots[package or group.replace("/", ".")] = OmegaConf.to_container(file.config, resolve=False)
+    return slots
 
 
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:

@@ -85,8 +85,10 @@ def format_error(error: UserError) -> str:
     return "\n".join(blocks)
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str], least: float = 0.6) -> list[str]:
     """Return the known names that `name` may have meant, the nearest first.
+
+    `least` is how like a name has to be, of 1.
 
     Case, underscores and hyphens do not count, so ``layer_norm`` finds ``LayerNorm``; and where
     nothing is alike, the first part of a name does, so ``32`` finds ``32-true``.
@@ -97,7 +99,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     if exact:
         return exact
     scored = [(difflib.SequenceMatcher(None, _plain(name), plain[candidate]).ratio(), candidate) for candidate in known]
-    alike = [candidate for ratio, candidate in sorted(scored, key=lambda pair: -pair[0]) if ratio >= 0.6][:3]
+    alike = [candidate for ratio, candidate in sorted(scored, key=lambda pair: -pair[0]) if ratio >= least][:3]
     return alike or [candidate for candidate in known if re.split("[-_]", candidate)[0] == name]
 
 

@@ -36,6 +36,15 @@ def search_path(config_dir: str | Path | None = None) -> list[Path]:
     return [*places, package_config_dir()]
 
 
+def options_of(group: str, places: list[Path]) -> dict[str, Path]:
+    """Return the options of a group, by name, each with the file that counts."""
+    files: dict[str, Path] = {}
+    for place in places:
+        for file in sorted((place / group).glob("*.yaml")):
+            files.setdefault(file.stem, file)  # the first place wins
+    return files
+
+
 def find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:
     """Return the name of a top-level config without its suffix, and its file.
 

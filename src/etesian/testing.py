@@ -33,7 +33,6 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from torch import nn
 
-    from etesian.compose import Composed
     from etesian.data.synthetic.catalogue import Field
     from etesian.data.variables import Variables
     from etesian.kernels.record import KernelRecord
@@ -215,17 +214,16 @@ class ExperimentMaker:
         """
         from etesian.commands.common import check_tree
         from etesian.compose import compose
-        from etesian.training.experiment import check_experiment
+        from etesian.training.experiment import check_experiment, check_kernels
         from etesian.training.trial import Trial
 
+        _one_of(device, ("cpu", "cuda"), "device")
         composed = compose(config_name, config_dir, [*overrides, "system.input.dataset=synthetic.zarr"])
-        full = check_tree(composed)
-        if probe:
-            _try_kernels(full, composed, device)
-        dataset, dates = self._dataset(full, size, variables)
-        small = _make_small(full, size, device, dataset, dates)
-        preset = composed.choices.get("model/layer_kernels")
-        checked = check_experiment(small, self.cache_dir, preset=preset, overrides=list(overrides), probe=False)
+        full, preset = check_tree(composed), composed.choices.get("model/layer_kernels")
+        here = _on_device(full, device)
+        check_kernels(here, preset=preset, overrides=overrides, preset_slots=composed.preset_slots, probe=probe)
+        small = _make_small(here, size, *self._dataset(full, size, variables))
+        checked = check_experiment(small, self.cache_dir, preset=preset, overrides=overrides, probe=False)
         return SmallRun(full, Trial(checked))
 
     def _dataset(self, config: Config, size: Size, names: Sequence[str] | None) -> tuple[Path, dict[str, list[str]]]:
@@ -261,15 +259,11 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> ExperimentMaker:
     return ExperimentMaker(tmp_path_factory.getbasetemp() / "etesian-cache")
 
 
-def _try_kernels(config: Config, composed: Composed, device: str) -> None:
-    """Resolve the kernels and try them at the config's own sizes, as the command does before it opens the data."""
-    from etesian.kernels.probe import probe_kernels
-    from etesian.kernels.resolve import resolve_kernels
-    from etesian.runtime.device import get_device
-
-    where, preset = get_device(device), composed.choices.get("model/layer_kernels")
-    kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
-    probe_kernels(kernels, config.model, where, config.training.precision)
+def _on_device(config: Config, device: str) -> Config:
+    """Return the config of one process on a device."""
+    hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1}
+    system = config.system.model_copy(update={"hardware": config.system.hardware.model_copy(update=hardware)})
+    return config.model_copy(update={"system": system})
 
 
 def _variables(config: Config, names: Sequence[str] | None) -> tuple[Field, ...]:
@@ -306,8 +300,8 @@ def _named(config: Config) -> Iterator[str]:
         yield from [chosen] if isinstance(chosen, str) else chosen
 
 
-def _make_small(config: Config, size: Size, device: str, dataset: Path, splits: Mapping[str, Sequence[str]]) -> Config:
-    """Return a config cut to a size, on a dataset and a device, that writes nothing."""
+def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, Sequence[str]]) -> Config:
+    """Return a config cut to a size, on a dataset, that writes nothing."""
     from etesian.schema.validate import validate_config
 
     tree = config.model_dump(mode="json", by_alias=True)
@@ -318,8 +312,7 @@ def _make_small(config: Config, size: Size, device: str, dataset: Path, splits: 
         loader[name] = {"dataset_config": {"dataset": str(dataset)}, "start": start, "end": end}
         loader["num_workers"][name], loader["limit_batches"][name] = 0, None
         loader["batch_size"][name] = _at_most(loader["batch_size"][name], size.batch_size)
-    hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1}
-    tree["system"] |= {"hardware": hardware, "input": {"dataset": str(dataset), "graph": None}}
+    tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
     tree["training"] |= {"run_id": None, "fork_run_id": None, "load_weights_only": False}
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False
     tree["diagnostics"]["log"]["tensorboard"]["enabled"] = False

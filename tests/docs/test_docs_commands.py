@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from doc_pages import Block, blocks, commands, file_name, fragments, named_yaml, shown_errors
+from doc_pages import Block, blocks, commands, file_name, fragments, named_files, shown_errors
 
 from etesian import cli
 from etesian.commands import common
@@ -54,13 +54,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def write_files(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the files that a page shows, and let its modules be imported."""
+    for name, text in named_files(page).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(folder)
+
+
 @pytest.mark.parametrize(("place", "arguments"), commands(), ids=[place for place, _ in commands()])
 def test_a_documented_command_is_right(
     place: str, arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["anemoi-training", *arguments])
-    for name, text in named_yaml(place.partition(":")[0]).items():
-        (folder / name).write_text(text)
+    write_files(place.partition(":")[0], folder, monkeypatch)
     with monkeypatch.context() as patches:
         args = parsed(arguments, patches)
     monkeypatch.chdir(folder)
@@ -78,8 +85,9 @@ def test_a_documented_command_is_right(
 
 
 @pytest.mark.parametrize("block", fragments(), ids=lambda block: block.name)
-def test_a_part_of_a_config_is_right(block: Block, folder: Path) -> None:
+def test_a_part_of_a_config_is_right(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is put over the default config."""
+    write_files(block.page, folder, monkeypatch)
     (folder / "part.yaml").write_text(f"defaults: [train, _self_]\n{block.text}")
     args = argparse.Namespace(config_name="part", config_dir=None, overrides=[], cfg=None)
     check_config(args)
@@ -89,22 +97,27 @@ FILES = [block for block in blocks("yaml") if file_name(block) is not None]
 
 
 @pytest.mark.parametrize("block", FILES, ids=lambda block: block.name)
-def test_a_shown_file_is_right(block: Block, folder: Path) -> None:
-    name, text = str(file_name(block)), block.text
-    content = yaml.safe_load(text)
+def test_a_shown_file_is_right(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(block.page, folder, monkeypatch)
+    name = str(file_name(block))
+    content = yaml.safe_load(block.text)
     if "defaults" not in content:  # a recipe of anemoi-datasets
         assert {"dates", "input"} <= set(content)
         return
     file = folder / name
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(text)
     check_config(argparse.Namespace(config_name=file.stem, config_dir=str(file.parent), overrides=[], cfg=None))
 
 
 @pytest.mark.parametrize(("place", "arguments", "output"), shown_errors(), ids=[shown[0] for shown in shown_errors()])
 def test_a_shown_error_is_what_is_printed(
-    place: str, arguments: list[str], output: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    place: str,
+    arguments: list[str],
+    output: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    write_files(place.partition(":")[0], folder, monkeypatch)
     assert cli.main(arguments) == 2
     assert capsys.readouterr().err == output, f"{place}: {shlex.join(arguments)}"
 
@@ -117,6 +130,14 @@ def test_the_loss_of_the_guide_works(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.kinds("loss")["log_cosh"] is names["LogCoshSettings"]
     loss = names["LogCoshLoss"](torch.ones(3, 1))(torch.zeros(2, 1, 3, 1), torch.ones(2, 1, 3, 1))
     torch.testing.assert_close(loss, torch.full((2,), math.log(math.cosh(1.0))))
+
+
+def test_the_kernel_of_the_guide_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files("docs/adding-a-kernel.md", folder, monkeypatch)
+    tests = importlib.import_module("test_my_kernels")
+    for dtype in (torch.float32, torch.bfloat16):
+        tests.test_it_is_the_norm_of_torch(dtype)
+    assert cli.main(["kernels", "check", "--config-name", "wide"]) == 0
 
 
 def test_there_is_something_to_test() -> None:

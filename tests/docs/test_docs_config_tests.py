@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from doc_pages import blocks, named_yaml
+from doc_pages import named_files
 from runs import environment
 
 PAGE = "docs/config-tests.md"
@@ -15,9 +15,10 @@ PAGE = "docs/config-tests.md"
 
 @pytest.mark.slow
 def test_the_shown_tests_pass(tmp_path: Path) -> None:
-    files = {block.text.splitlines()[0][2:]: block.text for block in blocks("python") if block.page == PAGE}
-    assert set(files) == {"conftest.py", "test_my_experiment.py", "test_mistakes.py"}
-    for name, text in (files | named_yaml(PAGE)).items():
+    files = named_files(PAGE)
+    modules = {name for name in files if name.endswith(".py")}
+    assert modules == {"conftest.py", "test_my_experiment.py", "test_mistakes.py"}
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     done = subprocess.run(
@@ -26,4 +27,4 @@ def test_the_shown_tests_pass(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} <= {"configs", "__pycache__", *files}
+    assert {path.name for path in tmp_path.iterdir()} <= {"configs", "__pycache__", *modules}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,49 @@ def test_scores_are_rounded_not_cut(filler) -> None:
     text = filler.ncep_monthly({"configs": {"train": entry}})
     assert "| `train` | `t`, K | 1 month | 1.050 | 2.000 |  |  | 0.525 |" in text
     assert "120 s for the whole command, first optimiser step after 5 s, 860 steps; 1 thread of a processor" in text
+
+
+def test_kernels_and_steps_are_laid_out(filler) -> None:
+    times = {"median": 0.5, "min": 0.45, "max": 0.55, "device": 0.25, "host": 0.4}
+    kernel = {
+        "kernel": "torch.nn.LayerNorm(eps=1e-05)", "compiled": True, "forward_ms": times, "forward_backward_ms": times,
+        "relative_error": {"output": 2e-3, "gradients": {"input": 1e-3, "weight": 4e-3}}, "peak_bytes": 2.5e9,
+        "reason": None,
+    }  # fmt: skip
+    missing = kernel | {
+        "kernel": "some.Norm",
+        "compiled": False,
+        "forward_backward_ms": None,
+        "reason": "it is missing",
+    }
+    slot = {"slot": "LayerNorm", "rows": 40962, "shape": "rows", "inputs": {"input": "40,962 x 1,024 bfloat16"},
+            "floor_ms": {"forward_backward": 0.1}, "kernels": [kernel, missing]}  # fmt: skip
+    step = {"preset": "torch", "step_ms": times, "samples_per_second": 2.0, "first_step_seconds": 9.0,
+            "peak_bytes": 4e9, "graphs": 3}  # fmt: skip
+    run = {
+        "slots": [slot],
+        "end_to_end": {"presets": [step], "batch": {"batch": 2, "grid_points": 2592}, "memory": "all stay"},
+        "environment": {"accelerator": {"names": ["A CARD"]}, "versions": {"torch": "2.0", "triton": None},
+                        "date": "2026-01-02T03:04:05+00:00"},
+        "settings": {"device": "cuda", "precision": "bf16-mixed", "channels": 1024, "repeats": 9},
+        "measured_on_the_device": {"copy_bytes_per_second": 4.25e12},
+    }  # fmt: skip
+    text = filler.layer_kernels({"runs": {"norms": run}})
+    row = "| `torch.nn.LayerNorm(eps=1e-05)`, compiled | 0.5 | 0.5 | 10% | 0.25 | 2.50 | 2.50 | 2.0e-03 | 4.0e-03 |"
+    assert row in text
+    assert "`LayerNorm` on 40,962 rows (input 40,962 x 1,024 bfloat16); floor 0.1 ms:" in text
+    assert "Not timed: `some.Norm`: it is missing." in text
+    assert "| `torch` | 0.5 | 0.5 to 0.6 | 2 | 9.0 | 4.0 | 3 |" in text
+    assert "A CARD, `training.precision=bf16-mixed`, 1,024 channels, median of 9 rounds, torch 2.0, 2026-01-02" in text
+
+
+def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from etesian import cli
+
+    monkeypatch.chdir(tmp_path)
+    quick = ["--slots", "Activation", "--repeats", "2", "--min-time", "0.001", "--no-compiled"]
+    assert cli.main(["kernels", "bench", "--rows", "30", *quick, "--output", "results.json"]) == 0
+    run = json.loads((tmp_path / "results.json").read_text())
+    text = filler.layer_kernels({"runs": {"quick": run}})
+    assert "`Activation` on 30 rows (input 30 x 128 float32)" in text
+    assert "| `torch.nn.ReLU` | " in text

@@ -58,13 +58,13 @@ def commands() -> list[tuple[str, list[str]]]:
 def file_name(block: Block) -> str | None:
     """Return the name of the file that a block shows, or None."""
     first = block.text.splitlines()[0]
-    return first[2:] if re.fullmatch(r"# [\w/]+\.yaml", first) else None
+    return first[2:] if re.fullmatch(r"# [\w/]+\.(yaml|py)", first) else None
 
 
-def named_yaml(page: str) -> dict[str, str]:
-    """Return the files that a page shows: blocks whose first line is a comment with a file's name."""
-    shown = [(block, file_name(block)) for block in blocks("yaml") if block.page == page]
-    return {name: block.text for block, name in shown if name is not None}
+def named_files(page: str) -> dict[str, str]:
+    """Return the files that a page shows: YAML and Python blocks whose first line is a comment with a file's name."""
+    shown = [(block, file_name(block)) for language in ("yaml", "python") for block in blocks(language)]
+    return {name: block.text for block, name in shown if block.page == page and name is not None}
 
 
 def fragments() -> list[Block]:

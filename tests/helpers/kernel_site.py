@@ -63,7 +63,10 @@ def run(
     return done
 
 
-def run_tests(file: Path, folder: Path) -> None:
-    """Run a file of tests that import those libraries; its name begins otherwise than those that pytest finds."""
+def run_tests(file: Path, folder: Path, *options: str) -> None:
+    """Run a file of tests with those libraries; one that can't do without begins otherwise than pytest finds files.
+
+    `options` are options of pytest, such as ``"-k", "name"``.
+    """
     run("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(REPOSITORY), "-c",
-        str(REPOSITORY / "pyproject.toml"), str(file), folder=folder)  # fmt: skip
+        str(REPOSITORY / "pyproject.toml"), str(file), *options, folder=folder)  # fmt: skip

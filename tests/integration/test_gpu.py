@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_model import make_settings
 
 from etesian.graph.edges import Edges
 from etesian.kernels.factored import FactoredGraphAttention
-from etesian.kernels.probe import probe_kernels
 from etesian.kernels.pyg import PygGraphAttention
 from etesian.kernels.reference import ReferenceGraphAttention
-from etesian.kernels.resolve import resolve_kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -54,30 +51,16 @@ def test_attention_agrees_with_float64(kernel: type[torch.nn.Module], dtype: tor
         assert ((got.double() - want).norm() / want.norm()).item() < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_norms_of_liger_run_in_their_slot(precision: str) -> None:
+def test_kernels_of_liger_are_their_formulas(tmp_path: Path) -> None:
     pytest.importorskip("liger_kernel")
-    for norm in ({"_target_": "liger_kernel.transformers.rms_norm.LigerRMSNorm", "eps": 1e-6},
-                 {"_target_": "etesian.kernels.liger.LigerLayerNorm", "eps": 1e-5}):  # fmt: skip
-        settings = make_settings(layer_kernels={"LayerNorm": norm})
-        kernels = resolve_kernels(settings, preset=None, overrides=[])
-        probe_kernels(kernels, settings, torch.device("cuda:0"), precision)
-
-
-def test_norms_of_liger_are_those_of_torch() -> None:
-    pytest.importorskip("liger_kernel")
-    from liger_kernel.transformers.rms_norm import LigerRMSNorm
-
-    from etesian.kernels.liger import LigerLayerNorm
-
-    x = (torch.randn(300, 64, device="cuda") * 1e-2).requires_grad_()
-    for mine, theirs in ((LigerRMSNorm(64, eps=1e-6), torch.nn.RMSNorm(64, eps=1e-6)),
-                         (LigerLayerNorm(64), torch.nn.LayerNorm(64))):  # fmt: skip
-        pair = [norm.cuda()(x) for norm in (mine, theirs)]
-        seed = torch.randn_like(x)
-        slopes = [torch.autograd.grad(y, x, seed.clone())[0] for y in pair]
-        torch.testing.assert_close(*pair)
-        torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-3)
+    tests = Path(__file__).parents[1]
+    command = ["pytest", "-q", "-p", "no:cacheprovider", "-c", str(tests.parent / "pyproject.toml"), "--rootdir",
+               str(tests.parent), str(tests / "unit" / "kernels" / "interpreted_liger.py")]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def train(folder: Path, *arguments: str) -> list[float]:

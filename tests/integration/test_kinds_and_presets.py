@@ -18,7 +18,7 @@ def test_every_kind_has_a_config() -> None:
     assert {file.stem for file in (package_config_dir() / "model").glob("*.yaml")} == set(MODELS)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [*PRESETS, pytest.param("compiled_rmsnorm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", MODELS)
 def test_it_is_filled_as_the_preset_says_and_learns(experiment: ExperimentMaker, kind: str, preset: str) -> None:
     overrides = [f"model={kind}", f"model/layer_kernels={preset}", "model.processor.qk_norm=true", *QUICK]
@@ -28,11 +28,14 @@ def test_it_is_filled_as_the_preset_says_and_learns(experiment: ExperimentMaker,
         for component, kernels in run.kernels.items():
             record = kernels[slot]
             assert (record.target, record.origin) == (entry["_target_"], f"preset {preset}"), component
-            assert {"_target_": record.target, **record.arguments} == entry
+            assert {"_target_": record.target, **record.arguments} == {
+                k: v for k, v in entry.items() if k != "_compile_"
+            }
+            assert (record.compile is not None) == ("_compile_" in entry)
     norms = run.layers("LayerNorm")
-    assert {type(layer).__name__ for layer in norms.values()} == {"RMSNorm" if preset == "rmsnorm" else "LayerNorm"}
+    assert {type(layer).__name__ for layer in norms.values()} == {"RMSNorm" if "rms" in preset else "LayerNorm"}
     weights = {name.rpartition(".")[2] for name in run.state_names if name.rpartition(".")[0] in norms}
-    assert weights == {"torch": {"weight", "bias"}, "rmsnorm": {"weight"}, "layernorm_no_params": set()}[preset]
+    assert weights == {"torch": {"weight", "bias"}, "layernorm_no_params": set()}.get(preset, {"weight"})
     losses = run.train(20)
     assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
 

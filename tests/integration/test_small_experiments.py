@@ -39,7 +39,7 @@ def test_the_losses_are_those_of_the_command(
     experiment: ExperimentMaker, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = experiment("train", overrides=[*QUICK, *overrides], size=SMALLER)
-    steps = 20
+    steps = 12
     losses = run.train(steps)
     (tmp_path / "small.yaml").write_text(to_yaml(resolved(run.training_config(steps))))
     monkeypatch.setenv("ETESIAN_CACHE", str(tmp_path / "cache"))
@@ -95,6 +95,20 @@ def test_a_device_that_is_not_there_is_an_error(experiment: ExperimentMaker, pro
         experiment("train", device="cuda", size=SMALLER, probe=probe)
 
 
+def test_an_unknown_device_is_an_error(experiment: ExperimentMaker) -> None:
+    with pytest.raises(UserError, match="unknown device 'gpu'"):
+        experiment("train", device="gpu", size=SMALLER)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["o96", "n320"])
+def test_on_a_gpu(experiment: ExperimentMaker, name: str) -> None:
+    run = experiment(name, overrides=["training.optimization.lr=0.01"], device="cuda", size=Size(channels=64))
+    losses = run.train(20)
+    assert losses[-1] < losses[0]
+    assert run.train(20) == pytest.approx(losses, rel=1e-2)  # sums on a GPU come in any order
+
+
 def test_a_config_for_many_gpus_runs_on_one_cpu(experiment: ExperimentMaker) -> None:
     run = experiment("n320", overrides=["system.hardware.num_gpus_per_node=4", "system.hardware.num_nodes=8"])
     assert run.full_config.system.hardware.num_nodes == 8
@@ -121,6 +135,27 @@ def test_what_fills_a_slot_where(experiment: ExperimentMaker) -> None:
     assert run.layers("QueryNorm", "encoder") == {}
     assert run.state_names == list(run.model.state_dict())
     assert {f"{name}.weight" for name in in_decoder} < set(run.state_names)
+
+
+@pytest.mark.slow
+def test_what_is_compiled(experiment: ExperimentMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    norms = ["+model.layer_kernels.LayerNorm._compile_={backend: eager, fullgraph: true}"]
+    blocks = ["model.compile=[{module: etesian.model.block.Block, options: {backend: eager, dynamic: false}}]"]
+    plain, one, other = (experiment("train", overrides=[*QUICK, *o], size=SMALLER) for o in ([], norms, blocks))
+    assert one.kernel("LayerNorm", "decoder").compile == {"backend": "eager", "fullgraph": True}
+    assert plain.kernel("LayerNorm").compile is None
+    assert plain.state_names == one.state_names == other.state_names
+    assert list(plain.layers("LayerNorm")) == list(one.layers("LayerNorm"))
+    expected = pytest.approx(plain.train(3), rel=1e-5)
+    capsys.readouterr()
+    for run in (one, other):
+        assert run.train(3) == expected
+        assert "the first batch compiled" in capsys.readouterr().out
+
+
+def test_a_compilation_of_nothing_is_the_command_s_error(experiment: ExperimentMaker) -> None:
+    with pytest.raises(UserError, match=r"model\.compile\[0\]"):
+        experiment("train", overrides=["model.compile=[{module: torch.nn.Conv2d}]"])
 
 
 def test_what_is_not_there_is_an_error(experiment: ExperimentMaker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from runs import SMALL, assert_same_run, command, curve, environment, losses, train
 
 from small_stores import write_store
@@ -63,6 +65,12 @@ def test_tensorboard_holds_what_the_csv_holds(tmp_path: Path, folder: Path):
         assert [event.step for event in scalars] == list(range(14)), name
         assert [event.value for event in scalars] == pytest.approx(curve(folder / "both", name), rel=1e-6)
     assert "val_loss" in events.Tags()["scalars"]
+    (kernels,) = events.Tensors("layer kernels/text_summary")
+    assert b"| model.layer_kernels.LayerNorm | torch.nn.LayerNorm(eps=1e-05) |" in kernels.tensor_proto.string_val[0]
+    checkpoints = sorted((folder / "both" / "checkpoints").glob("*.ckpt"))
+    records = json.loads((folder / "both" / "kernels.json").read_text())
+    assert [file.name for file in checkpoints] == ["best.ckpt", "last.ckpt"]
+    assert all(torch.load(file, weights_only=False)["etesian"]["kernels"] == records for file in checkpoints)
 
 
 def test_without_tensorboard_there_is_the_csv_alone(tmp_path: Path, folder: Path):

@@ -71,6 +71,11 @@ def statistics_of(content: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: values.numpy() for name, values in content["statistics"].items()}
 
 
+def graph_of(content: Mapping[str, Any]) -> HeteroData:
+    """Return the graph."""
+    return unpack_graph(content["graph"])
+
+
 def pack_graph(graph: HeteroData) -> dict[str, Any]:
     """Return the tensors of a graph in plain dicts, node numbers in 32 bits."""
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,6 @@ from etesian.schema.model import ModelSettings
 
 KEY = "training.allow_other_kernels"
 """Config key that allows it, within a family."""
-
-
-def qk_norms(model: Mapping[str, Any] | ModelSettings) -> dict[str, bool]:
-    """Return which components norm queries and keys, from the section ``model``."""
-    section = model.model_dump() if isinstance(model, ModelSettings) else model
-    return {name: bool(part.get("qk_norm")) for name, part in section.items() if isinstance(part, dict)}
 
 
 def check_mapping(
@@ -62,7 +56,7 @@ def check_mapping(
         Naming each slot that differs: if that is not allowed, if the two kernels are not of one family with the same
         constants, or if they do not compute the same.
     """
-    changed = differences(stored, kernels.records, qk_norms(settings))
+    changed = differences(stored, kernels.records, settings)
     if not changed:
         return []
     refuse(source, changed, allowed=allowed)

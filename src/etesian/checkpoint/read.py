@@ -26,7 +26,19 @@ def load_checkpoint(path: Path, *, lazily: bool = False) -> dict[str, Any]:
     UserError
         If the file is not one, or of another format.
     """
-    checkpoint = load_file(path, lazily=lazily)
+    checkpoint: dict[str, Any] = load_file(path, lazily=lazily)
+    check_format(path, checkpoint)
+    return checkpoint
+
+
+def check_format(path: Path, checkpoint: Any) -> None:
+    """Check that what was read is a checkpoint of a run, of the format that is known here.
+
+    Raises
+    ------
+    UserError
+        If it is not.
+    """
     if not _is_of_a_run(checkpoint):
         raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
     content = checkpoint["etesian"]
@@ -37,7 +49,6 @@ def load_checkpoint(path: Path, *, lazily: bool = False) -> dict[str, Any]:
             allowed=f"format {FORMAT}",
             mend="go on with the version that wrote it",
         )
-    return checkpoint
 
 
 def load_file(path: Path, *, lazily: bool = False) -> Any:

@@ -164,4 +164,11 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Exp
     from etesian.training.experiment import check_experiment as check
 
     preset = composed.choices.get("model/layer_kernels")
-    return check(config, cache_dir, preset=preset, overrides=composed.overrides, local_rank=local_rank())
+    return check(
+        config,
+        cache_dir,
+        preset=preset,
+        overrides=composed.overrides,
+        preset_slots=composed.preset_slots,
+        local_rank=local_rank(),
+    )

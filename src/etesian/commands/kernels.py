@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etesian.commands import common
+from etesian.commands import common, kernels_bench
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-DESCRIPTION = "List the slots of layer kernels, or check the kernels of an experiment."
+DESCRIPTION = "List the slots of layer kernels, check the kernels of an experiment, or find the fastest."
 EPILOG = """examples:
   anemoi-training kernels list
   anemoi-training kernels check model/layer_kernels=rmsnorm
+  anemoi-training kernels bench --slots LayerNorm,MLP
 """
 
-GROUP = Path("model") / "layer_kernels"
+GROUP = "model/layer_kernels"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=f"example:\n  anemoi-training kernels check model/layer_kernels=rmsnorm\n\n{common.HYDRA_EPILOG}",
     )
     common.add_hydra_arguments(check)
+    kernels_bench.add_arguments(
+        actions.add_parser(
+            "bench", help=kernels_bench.HELP, description=kernels_bench.DESCRIPTION, epilog=kernels_bench.EPILOG
+        )
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else 100)
     if args.action == "check":
         return check(args, console)
+    if args.action == "bench":
+        return kernels_bench.run(args, console)
     console.print(slots_table())
     console.print(presets_table(args.config_dir))
     console.print(libraries_table())
@@ -66,7 +73,9 @@ def check(args: argparse.Namespace, console: Console) -> int:
 
     device = device_of_process(config.system.hardware.accelerator, 0)
     preset = composed.choices.get("model/layer_kernels")
-    kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)
+    kernels = resolve_kernels(
+        config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
+    )
     probe_kernels(kernels, config.model, device, config.training.precision)
     compilation = try_compilation(config.model, kernels, device, config.training.precision)
     console.print(table(kernels.records))
@@ -101,14 +110,10 @@ def presets_table(config_dir: str | None) -> Table:
     """
     from rich.markup import escape
 
-    from etesian.places import package_config_dir, search_path
+    from etesian.places import options_of, package_config_dir, search_path
 
     table = _table("presets, chosen with model/layer_kernels=NAME", "preset", "what, where, and what is missing here")
-    files: dict[str, Path] = {}
-    for place in search_path(config_dir):
-        for file in sorted((place / GROUP).glob("*.yaml")):
-            files.setdefault(file.stem, file)  # the first place wins
-    for name, file in files.items():
+    for name, file in options_of(GROUP, search_path(config_dir)).items():
         text = file.read_text()
         first = text.partition("\n")[0]
         lines = [first.removeprefix("#").strip() if first.startswith("#") else ""]

@@ -16,6 +16,9 @@ from torch.utils.data import Dataset
 from etesian.data.gridded import GriddedDataset
 from etesian.errors import Problem, UserError
 
+_LENGTH = {"validation": "task.validation_rollout", "test": "diagnostics.scores.lead_times"}
+"""Config key of the states that follow the input, where it is not that of training."""
+
 
 class Sample(TypedDict):
     """One window."""
@@ -102,7 +105,7 @@ class WindowDataset(Dataset[Sample]):
                 f"the {split} split holds no window: one needs {self.span} dates in a row ({multistep_input} states "
                 f"in, {rollout} out, stride {step}), there are {len(dataset)} dates, {len(dataset.missing)} missing",
                 where=f"dataloader.{split}.start, dataloader.{split}.end",
-                mend="a longer period, or smaller task.multistep_input or task.rollout",
+                mend=f"a longer period, or smaller task.multistep_input or {_LENGTH.get(split, 'task.rollout')}",
             )
 
     @property

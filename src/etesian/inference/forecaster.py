@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,11 @@ class Forecaster(nn.Module):
     multistep_input : int
         Number of input states, T_in.
 
+    Attributes
+    ----------
+    about : dict
+        Where it comes from: empty, or filled by ``checkpoint export``.
+
     Notes
     -----
     Shape letters: B batch, T time, E ensemble, G grid points, V variables of the dataset, V_in inputs, V_out outputs.
@@ -42,6 +48,7 @@ class Forecaster(nn.Module):
         self.imputer = imputer
         self.variables = variables
         self.multistep_input = multistep_input
+        self.about: dict[str, Any] = {}
 
     def prepare(self, x: Tensor) -> Tensor:
         """Impute and normalise fields.

@@ -12,7 +12,14 @@ from etesian.kernels.slots import Slot
 
 
 def check_arguments(
-    target: Any, path: str, slot: Slot, arguments: Mapping[str, Any], *, where: str, overrides: Sequence[str]
+    target: Any,
+    path: str,
+    slot: Slot,
+    arguments: Mapping[str, Any],
+    *,
+    where: str,
+    overrides: Sequence[str],
+    preset: Mapping[str, Any] | None = None,
 ) -> list[Problem]:
     """Return what is wrong with the arguments of one kernel.
 
@@ -29,7 +36,9 @@ def check_arguments(
     where : str
         Config key of the kernel, such as ``model.layer_kernels.LayerNorm``.
     overrides : sequence of str
-        Overrides of the command line, to tell what a preset left behind under a changed ``_target_``.
+        Overrides of the command line, to tell what was left behind under a changed ``_target_``.
+    preset : mapping, optional
+        What the file of the preset has for the slot, to tell the same where a config of the user's changed it.
     """
     try:
         signature = inspect.signature(target)
@@ -53,17 +62,22 @@ def check_arguments(
             problems.append(Problem(what, key, shown, f"~{key}"))
         elif name not in free and not any_name:
             if is_leftover(where, name, overrides):
-                what = (
-                    f"slot {slot.name}: {name}={value!r} is left over from the kernel that was configured before "
-                    f"{where}._target_ was overridden; {path} does not take it"
-                )
-                problems.append(Problem(what, key, shown, f"add the override ~{key}"))
+                before = f"the kernel that was configured before {where}._target_ was overridden"
+                problems.append(_left_over(slot, name, value, before, path, key, shown))
+            elif preset and preset.get("_target_") != path and name in preset and preset[name] == value:
+                before = f"{preset.get('_target_')} of the preset"
+                problems.append(_left_over(slot, name, value, before, path, key, shown))
             else:
                 what = f"slot {slot.name}: {path} does not take {name!r}"
                 problems.append(Problem(what, key, shown, did_you_mean(name, free)))
     if not problems:
         problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
     return problems
+
+
+def _left_over(slot: Slot, name: str, value: Any, before: str, path: str, key: str, shown: str) -> Problem:
+    what = f"slot {slot.name}: {name}={value!r} is left over from {before}; {path} does not take it"
+    return Problem(what, key, shown, f"add the override ~{key}")
 
 
 def is_leftover(where: str, argument: str, overrides: Sequence[str]) -> bool:

@@ -146,6 +146,8 @@ OWN_CONSTANTS: Mapping[str, Mapping[str, Reader]] = {
     "etesian.kernels.norms.AutocastLayerNorm": {
         "eps": _EPS_5, "elementwise_affine": Argument("elementwise_affine", True), "bias": Argument("bias", True),
     },
+    "etesian.kernels.glu.GeGLU": {"approximate": Argument("approximate", "none")},
+    "etesian.kernels.liger.LigerGeGLU": {"approximate": "tanh"},
     "etesian.kernels.liger.LigerLayerNorm": {"eps": _EPS_5, "bias": True},
     "liger_kernel.transformers.layer_norm.LigerLayerNorm": {"eps": _EPS_6, "bias": True},
     "liger_kernel.transformers.rms_norm.LigerRMSNorm": {

@@ -10,6 +10,7 @@ from typing import Any
 from etesian.kernels.constants import PLAIN, UNKNOWN, Argument
 from etesian.kernels.families import GATED_MLPS, constants_of, family_named, readers_of
 from etesian.kernels.record import KernelRecord, config_key
+from etesian.schema.model import ModelSettings
 
 COMPONENTS = ("encoder", "processor", "decoder")
 
@@ -82,37 +83,29 @@ def _family(record: KernelRecord) -> str:
     return f"{record.family} ({family.formula})" if family else record.family
 
 
-def effective(
-    records: Iterable[KernelRecord], qk_norm: Mapping[str, bool] | None = None
-) -> dict[tuple[str, str], KernelRecord]:
+def effective(records: Iterable[KernelRecord], settings: ModelSettings) -> dict[tuple[str, str], KernelRecord]:
     """Return the kernel of each slot that each component uses, by (component, slot).
 
     Parameters
     ----------
     records : iterable of KernelRecord
         What was resolved.
-    qk_norm : mapping, optional
-        By component, whether it uses ``QueryNorm`` and ``KeyNorm``; all do when left out.
+    settings : ModelSettings
+        Section ``model``.
     """
     in_model = {record.slot: record for record in records if record.component == "model"}
     own = {(record.component, record.slot): record for record in records if record.component != "model"}
     used = {}
     for component in COMPONENTS:
         for slot, record in in_model.items():
-            kernel = own.get((component, slot), record)
-            if not kernel.note.startswith("not used"):
-                used[component, slot] = kernel
-        if qk_norm is not None and not qk_norm.get(component, False):
-            used.pop((component, "QueryNorm"), None)
-            used.pop((component, "KeyNorm"), None)
+            if settings.uses(component, slot):
+                used[component, slot] = own.get((component, slot), record)
         if (component, "MLP") in used and used[component, "MLP"].family in GATED_MLPS:
             used.pop((component, "Activation"), None)
     return used
 
 
-def differences(
-    old: Sequence[KernelRecord], new: Sequence[KernelRecord], qk_norm: Mapping[str, bool] | None = None
-) -> list[Difference]:
+def differences(old: Sequence[KernelRecord], new: Sequence[KernelRecord], settings: ModelSettings) -> list[Difference]:
     """Return the slots that two mappings of one model fill otherwise.
 
     Origin, library and version of a kernel, and whether it is compiled, are no difference.
@@ -121,10 +114,10 @@ def differences(
     ----------
     old, new : sequence of KernelRecord
         What was resolved for each.
-    qk_norm : mapping, optional
-        See :func:`effective`.
+    settings : ModelSettings
+        Section ``model``, alike for both but for its kernels.
     """
-    before, now = effective(old, qk_norm), effective(new, qk_norm)
+    before, now = effective(old, settings), effective(new, settings)
     found = {key: (before[key], now[key]) for key in now if key in before and not _same(before[key], now[key])}
     differing = []
     for slot in dict.fromkeys(slot for _, slot in found):

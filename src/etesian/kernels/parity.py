@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from etesian.errors import Problem, UserError
 from etesian.kernels.families import family_named
 from etesian.kernels.interchange import Difference, arguments_for, find, key_of, named, settled
-from etesian.kernels.probe import slot_cases
+from etesian.kernels.libraries import top_library
+from etesian.kernels.probe import _Case, slot_cases
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
 from etesian.kernels.targets import TargetError, import_target
@@ -24,6 +25,9 @@ TOLERANCES: Mapping[Precision, float] = {"64-true": 1e-5, "32-true": 1e-5, "bf16
 
 A kernel that takes 64 bits may compute in 32 inside, so the first tolerance is no smaller than the second.
 """
+
+SMALLEST, LONGEST = 80, 2048
+"""A quarter of the positions that attention is compared on, if the window is not larger; and the most of them."""
 
 _NORMS = ("LayerNorm", "QueryNorm", "KeyNorm")
 
@@ -98,8 +102,11 @@ def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSe
     component = difference.component
     if component == "model":
         wanted = (difference.new.target, difference.new.arguments)
-        users_first = sorted(COMPONENTS, key=lambda name: not settings.uses(name, difference.slot))
-        component = next(name for name in users_first if _kernel(kernels, name, difference.slot) == wanted)
+        component = next(
+            name
+            for name in COMPONENTS
+            if settings.uses(name, difference.slot) and _kernel(kernels, name, difference.slot) == wanted
+        )
     of_component: LayerKernels = getattr(kernels, component)
 
     def run(factory: KernelFactory, precision: Precision, parameters: Mapping[str, Tensor] | None) -> _Run:
@@ -113,7 +120,7 @@ def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSe
             path = difference.old.target
             old = KernelFactory(import_target(path, slot=difference.slot, where=key_of(difference)), difference.old)
         except TargetError:
-            missing = f"{path.partition('.')[0]} can't be imported here"
+            missing = f"{top_library(path)} can't be imported here"
         found, failure = (None, missing) if old is None else _first(run, old, new, difference)
         if found is None:
             stand_in = _reference(difference)
@@ -201,6 +208,7 @@ def _run(
     used: dict[str, Tensor] = {}
     machine, cases = slot_cases(slot, kernels, settings, component, device, precision)
     for number, case in enumerate(cases):
+        case = _long(case, settings.window_size(component)) if slot == "Attention" else case
         layer = case.build().to(device, machine.parameters)
         prefix = f"{number}."
         if parameters is None:
@@ -218,6 +226,8 @@ def _run(
                 leaf = leaf * torch.logspace(-3, 1, spec[0][0], dtype=torch.float64).view(-1, *[1] * (leaf.dim() - 1))
             leaves[name] = None if leaf is None or spec is None else leaf.to(device, spec[1]).requires_grad_()
         arguments = [None if leaf is None else leaf.clone() for leaf in leaves.values()]
+        if case.transposed:
+            arguments = [None if a is None else a.transpose(1, 2).contiguous().transpose(1, 2) for a in arguments]
         with machine.context():
             result = layer(*arguments, *([] if case.edges is None else [case.edges]))
         sought = {prefix + name: leaf for name, leaf in leaves.items() if leaf is not None}
@@ -226,6 +236,17 @@ def _run(
         results.append(result.detach())
         gradients |= dict(zip(sought, torch.autograd.grad(result, list(sought.values()), seed), strict=True))
     return _Run(results, gradients, used)
+
+
+def _long(case: _Case, window: int | None) -> _Case:
+    """Return a case of attention with more positions than one window or block of a kernel holds."""
+    count = min(4 * max(window or 0, SMALLEST), LONGEST)
+
+    def lengthened(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (1, shape[1], count, shape[3])
+
+    inputs = {name: spec and (lengthened(spec[0]), spec[1]) for name, spec in case.inputs.items()}
+    return replace(case, inputs=inputs, shape=lengthened(case.shape))
 
 
 def _randomise(layer: nn.Module, generator: torch.Generator) -> None:

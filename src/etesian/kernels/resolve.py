@@ -98,7 +98,13 @@ class ComponentKernels:
     records: list[KernelRecord]
 
 
-def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: Sequence[str]) -> ComponentKernels:
+def resolve_kernels(
+    settings: ModelSettings,
+    *,
+    preset: str | None,
+    overrides: Sequence[str],
+    preset_slots: Mapping[str, Any] | None = None,
+) -> ComponentKernels:
     """Import, check and record the kernels of a model.
 
     Parameters
@@ -109,6 +115,9 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
         Choice of the group ``model/layer_kernels``, for the origin of what is not overridden.
     overrides : sequence of str
         Overrides of the command line as they were typed.
+    preset_slots : mapping, optional
+        Key of a mapping of slots, such as ``model.layer_kernels``, to what the preset chosen there has in its file: to
+        tell an argument that is left over from it.
 
     Raises
     ------
@@ -127,7 +136,8 @@ def resolve_kernels(settings: ModelSettings, *, preset: str | None, overrides: S
             if component != "model" and slot.name not in mapping:
                 continue
             origin = _origin(component, slot.name, mapping, preset, overrides)
-            factory = _resolve_slot(component, slot, mapping.get(slot.name), origin, overrides, problems)
+            left = (preset_slots or {}).get(config_key(component, slot.name).rpartition(".")[0], {}).get(slot.name)
+            factory = _resolve_slot(component, slot, mapping.get(slot.name), origin, overrides, left, problems)
             if factory is not None:
                 own[slot.name] = factory
         if component == "model":
@@ -161,6 +171,7 @@ def _resolve_slot(
     entry: Mapping[str, Any] | None,
     origin: str,
     overrides: Sequence[str],
+    left: Mapping[str, Any] | None,
     problems: list[Problem],
 ) -> KernelFactory | None:
     """Return the factory of one slot; what is wrong with it goes to `problems`."""
@@ -181,7 +192,7 @@ def _resolve_slot(
     except TargetError as error:
         problems.append(error.problem)
         return None
-    bad_arguments = check_arguments(target, path, slot, arguments, where=where, overrides=overrides)
+    bad_arguments = check_arguments(target, path, slot, arguments, where=where, overrides=overrides, preset=left)
     problems.extend(bad_arguments)
     if bad_keys or bad_arguments:
         return None

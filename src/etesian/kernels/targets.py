@@ -98,7 +98,10 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
 
 
 def _library_missing(name: str, path: str, slot: str, where: str, cause: BaseException) -> Problem:
-    distribution, mend = name, f"install the library that provides {name!r}, or correct the path"
+    distribution, mend = (
+        name,
+        f"install the library that provides {name!r}, put {name}.py into the current folder, or correct the path",
+    )
     if name in EXTRAS:
         distribution, extra = EXTRAS[name]
         mend = installation(extra)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import torch
 
 from etesian.errors import UserError
@@ -56,3 +59,123 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given; on a CPU that is always so."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+class DeviceClock:
+    """Takes times and reads memory on a device: the clock of :mod:`etesian.kernels.bench.timing`.
+
+    On a GPU times come from events in the stream; on a CPU from a monotonic clock.
+
+    Parameters
+    ----------
+    device : torch.device
+        The device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
+        else:
+            self.cache_bytes = _CACHE_OF_A_CPU
+
+    @property
+    def name(self) -> str:
+        """Name of the card, or ``cpu`` with its threads."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        threads = torch.get_num_threads()
+        return f"cpu, {threads} thread{'' if threads == 1 else 's'}"
+
+    def seconds(self, work: Callable[[int], object], calls: int) -> tuple[float, float]:
+        """Return the seconds of a call, back to back, and those that the host takes to launch it.
+
+        Parameters
+        ----------
+        work : callable
+            Called with 0, 1, ... `calls` - 1.
+        calls : int
+            How often.
+        """
+        if self.device.type != "cuda":
+            start = time.perf_counter()
+            for number in range(calls):
+                work(number)
+            each = (time.perf_counter() - start) / calls
+            return each, each
+        with torch.cuda.device(self.device):
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            start = time.perf_counter()
+            for number in range(calls):
+                work(number)
+            host = time.perf_counter() - start
+            end.record()
+            end.synchronize()
+            return begin.elapsed_time(end) / 1e3 / calls, host / calls
+
+    def queued_seconds(self, work: Callable[[int], object], calls: int, host_seconds: float) -> float | None:
+        """Return the seconds of a call on the device alone: all calls wait in its queue before the first begins.
+
+        The queue is held up by a kernel that does nothing for longer than the host needs for the launches.
+
+        Parameters
+        ----------
+        work : callable
+            Called with 0, 1, ... `calls` - 1.
+        calls : int
+            How often.
+        host_seconds : float
+            What the host needs for one.
+
+        Returns
+        -------
+        float or None
+            None on a CPU, where launch and work are one.
+        """
+        if self.device.type != "cuda":
+            return None
+        with torch.cuda.device(self.device):
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(int((1.5 * host_seconds * calls + 1e-3) * _FASTEST_CLOCK))
+            begin.record()
+            for number in range(calls):
+                work(number)
+            end.record()
+            end.synchronize()
+            return begin.elapsed_time(end) / 1e3 / calls
+
+    def peak_bytes(self, work: Callable[[], object]) -> int | None:
+        """Return the most memory that work takes beside what is held before; None on a CPU, where nobody counts it."""
+        if self.device.type != "cuda":
+            return None
+        torch.cuda.synchronize(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        work()
+        torch.cuda.synchronize(self.device)
+        return torch.cuda.max_memory_allocated(self.device) - before
+
+    def held_bytes(self) -> int | None:
+        """Return the memory that tensors of this process hold; None on a CPU."""
+        return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else None
+
+    def free_bytes(self) -> int | None:
+        """Return the memory that this process may still take, beside what its tensors hold; None on a CPU."""
+        if self.device.type != "cuda":
+            return None
+        free, _ = torch.cuda.mem_get_info(self.device)
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return free + kept
+
+    def release(self) -> None:
+        """Give the memory back that is kept for reuse."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+_FASTEST_CLOCK = 2.2e9  # cycles a second: no card of today is faster, and on a slower one the wait is longer
+
+_CACHE_OF_A_CPU = 2**25  # bytes; about what a large one has a core or two

@@ -242,9 +242,9 @@ def _unknown_key(path: Path, section: type[Section] | None) -> Problem:
     elif elsewhere:
         mend = f"the key is {' or '.join(elsewhere[:3])}"
     else:
-        far = nearest(name, dict.fromkeys(full.rpartition(".")[2] for full in all_keys()))
+        far = nearest(name, dict.fromkeys(full.rpartition(".")[2] for full in all_keys()), least=0.75)
         full_names = [full for full in all_keys() if full.rpartition(".")[2] in far]
-        mend = f"did you mean {' or '.join(repr(full) for full in full_names[:3])}?" if full_names else None
+        mend = f"did you mean {' or '.join(repr(full) for full in full_names[:3])}?" if full_names else "leave it out"
     return Problem(f"{key}: {place} has no key {name!r}", key, ", ".join(known), mend)
 
 

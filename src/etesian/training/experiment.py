@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,7 @@ def check_experiment(
     *,
     preset: str | None = None,
     overrides: Sequence[str] = (),
+    preset_slots: Mapping[str, Any] | None = None,
     local_rank: int = 0,
     probe: bool = True,
 ) -> Experiment:
@@ -127,10 +128,12 @@ def check_experiment(
         Choice of the group ``model/layer_kernels``, for the record of the kernels.
     overrides : sequence of str
         Overrides of the command line, for the same record.
+    preset_slots : mapping, optional
+        What the presets have in their files; see :func:`etesian.kernels.resolve.resolve_kernels`.
     local_rank : int
         Number of this process on its machine: the device on which the kernels are tried.
     probe : bool
-        Try the kernels; without, they are only resolved.
+        Try the kernels and their compilation; without, they are only resolved.
 
     Raises
     ------
@@ -138,12 +141,9 @@ def check_experiment(
         With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
         all that the dataset tells.
     """
-    _check_device(config)
-    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides)
-    device = device_of_process(config.system.hardware.accelerator, local_rank)
-    if probe:
-        probe_kernels(kernels, config.model, device, config.training.precision)
-        try_compilation(config.model, kernels, device, config.training.precision)
+    kernels, device = check_kernels(
+        config, preset=preset, overrides=overrides, preset_slots=preset_slots, local_rank=local_rank, probe=probe
+    )
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)
@@ -156,6 +156,33 @@ def check_experiment(
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
     return experiment
+
+
+def check_kernels(
+    config: Config,
+    *,
+    preset: str | None,
+    overrides: Sequence[str],
+    preset_slots: Mapping[str, Any] | None = None,
+    local_rank: int = 0,
+    probe: bool = True,
+) -> tuple[ComponentKernels, torch.device]:
+    """Check what comes before the dataset: devices, kernels, compilation; the arguments are `check_experiment`'s.
+
+    Returns
+    -------
+    kernels : ComponentKernels
+        What was resolved.
+    device : torch.device
+        That of this process.
+    """
+    _check_device(config)
+    kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
+    device = device_of_process(config.system.hardware.accelerator, local_rank)
+    if probe:
+        probe_kernels(kernels, config.model, device, config.training.precision)
+        try_compilation(config.model, kernels, device, config.training.precision)
+    return kernels, device
 
 
 def _caught(check: Callable[[Experiment], None], experiment: Experiment) -> Sequence[Problem]:

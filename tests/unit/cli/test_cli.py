@@ -137,6 +137,10 @@ class TestMistakes:
             (["training.seed=1,2"], "--multirun"),
             (["model.layer_kernels.Linear._target_"], "it has no '='"),
             (["model.layer_kernels.LayerNrom._target_=a.b"], "did you mean 'LayerNorm'?"),
+            (
+                ["training.scalers.general_variabl.weights={}"],
+                "did you mean 'training.scalers.general_variable'? To add it: +",
+            ),
             (["dataloader.training.dataset_config.selct=[a]"], "to add it: +dataloader.training.dataset_config.selct="),
         ],
     )
@@ -220,7 +224,7 @@ class TestOverridesAndOptions:
         assert options("kernels", "list") == ["--config-dir", "--help"]
         assert options("kernels", "check") == hydra
         assert options("version") == ["--help"]
-        assert NAMES == ["train", "config", "kernels", "graph", "dataset", "version"]
+        assert NAMES == ["train", "config", "kernels", "graph", "checkpoint", "dataset", "version"]
 
 
 def options(command: str, action: str | None = None) -> list[str]:
@@ -294,3 +298,19 @@ class TestCacheFolder:
 
         monkeypatch.delenv("ETESIAN_CACHE", raising=False)
         assert cache_dir().name == "etesian"
+
+
+def test_a_kernel_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    (tmp_path / "kernel_beside_the_config.py").write_text("from torch.nn import RMSNorm\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    override = "model.layer_kernels.LayerNorm._target_=kernel_beside_the_config.RMSNorm"
+    assert cli.main(["kernels", "check", override]) == 0
+    assert "kernel_beside_the_config.RMSNorm" in capsys.readouterr().out
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "kernel_beside_the_config")
+
+
+def test_a_kernel_of_no_folder_says_where_it_may_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["kernels", "check", "model.layer_kernels.LayerNorm._target_=nowhere_at_all.Norm"]) == 2
+    assert "put nowhere_at_all.py into the current folder" in capsys.readouterr().err

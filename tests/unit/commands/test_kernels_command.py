@@ -48,7 +48,8 @@ def test_list_shows_presets_and_libraries(capsys: pytest.CaptureFixture[str], mo
     assert rows["torch"] == "9.9"
     assert rows["transformer-engine"] == "2.5"
     assert rows["liger-kernel"] == "not installed: pip install 'etesian[liger]'"
-    assert "liger-kernel: not installed: pip install 'etesian[liger]'" in rows["liger"]
+    for preset in ("liger", "liger_layernorm", "liger_swiglu"):  # by their path, or by that of an adapter
+        assert "liger-kernel: not installed: pip install 'etesian[liger]'" in rows[preset]
     assert "not installed" not in rows["transformer_engine"]
     assert "RMS norms of torch" in rows["rmsnorm"]
 

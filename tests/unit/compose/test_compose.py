@@ -358,3 +358,28 @@ class TestKeysThatComeToNothing:
 
     def test_an_override_without_a_key(self) -> None:
         assert "it names no key" in problem("=3").what
+
+
+class TestPresetsOfKernels:
+    def test_their_slots_are_kept_as_their_files_have_them(self, folder: Path) -> None:
+        write(folder / "model" / "layer_kernels" / "mine.yaml", "LayerNorm: {_target_: a.B, eps: 1.0e-3}\n")
+        at = "+model/layer_kernels@model.decoder.layer_kernels=mine"
+        composed = compose(overrides=["model/layer_kernels=rmsnorm", at, "model.layer_kernels.LayerNorm.eps=1e-2"])
+        assert composed.preset_slots["model.layer_kernels"]["LayerNorm"] == {
+            "_target_": "torch.nn.RMSNorm",
+            "eps": 1e-6,
+        }
+        assert composed.preset_slots["model.decoder.layer_kernels"] == {"LayerNorm": {"_target_": "a.B", "eps": 1e-3}}
+
+    def test_a_mapping_is_given_to_a_slot_with_arguments_that_no_file_has(self) -> None:
+        given = [
+            "model.layer_kernels.LayerNorm={_target_: a.B, scale: 2}",
+            "model.encoder.layer_kernels.MLP={_target_: c.D}",
+        ]
+        model = compose(overrides=given).tree["model"]
+        assert model["layer_kernels"]["LayerNorm"] == {"_target_": "a.B", "eps": 1e-5, "scale": 2}
+        assert model["encoder"]["layer_kernels"] == {"MLP": {"_target_": "c.D"}}
+
+    def test_an_empty_preset_of_the_user(self, folder: Path) -> None:
+        write(folder / "model" / "layer_kernels" / "mine.yaml", "# none\n")
+        assert compose(overrides=["model/layer_kernels=mine"]).preset_slots == {"model.layer_kernels": {}}

@@ -68,6 +68,19 @@ def test_statistics_and_tendencies_are_those_of_the_values(tmp_path):
         np.testing.assert_array_equal(found["minimum"], of.min(axis=(0, 2)))
 
 
+def test_an_iterator_may_use_its_array_again(tmp_path):
+    def reused():
+        array = np.empty((2, 3), np.float32)
+        for state in states():
+            array[:] = state
+            yield array
+
+    one, other = (open_dataset(str(write(tmp_path / f"{n}.zarr", d))) for n, d in (("a", reused()), ("b", states())))
+    np.testing.assert_array_equal(one[:], other[:])
+    for name, values in other.statistics_tendencies().items():
+        np.testing.assert_array_equal(one.statistics_tendencies()[name], values)
+
+
 def test_a_large_mean_costs_the_deviation_no_digits():
     data = 1e9 + np.random.default_rng(1).normal(0.0, 1.0, (50, 1, 100))
     statistics = RunningStatistics(1)

@@ -82,6 +82,20 @@ def test_no_window_is_an_error_that_tells_what_one_needs(opened):
     assert "dataloader.validation.start" in error.value.problems[0].where
 
 
+@pytest.mark.parametrize(
+    ("split", "key"),
+    [
+        ("training", "task.rollout"),
+        ("validation", "task.validation_rollout"),
+        ("test", "diagnostics.scores.lead_times"),
+    ],
+)
+def test_without_a_window_the_key_of_the_split_s_length_is_named(opened, split, key):
+    with pytest.raises(UserError) as error:
+        WindowDataset(opened(dates=5), 2, 6, split=split)
+    assert str(error.value.problems[0].mend).endswith(f" or {key}")
+
+
 def test_a_window_past_the_end_is_an_index_error(opened):
     windows = WindowDataset(opened(dates=6), 1, 1)
     with pytest.raises(IndexError):

@@ -1,6 +1,6 @@
-"""Liger's kernels under Triton's interpreter, against float64; run by ``test_liger.py``.
+"""Liger's kernels against float64: under Triton's interpreter by ``test_liger.py``, on a GPU by ``test_gpu.py``.
 
-The interpreter multiplies bfloat16 numbers as the integers that hold them: bfloat16 is left to ``test_gpu.py``.
+The interpreter multiplies bfloat16 numbers as the integers that hold them: bfloat16 is for the GPU.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ from small_model import make_model, make_settings
 from torch import Tensor, nn
 
 from etesian.errors import UserError
+from etesian.kernels.families import family_of
+from etesian.kernels.interchange import interchangeable, plain_record
 from etesian.kernels.liger import LigerGeGLU, LigerLayerNorm, LigerSwiGLU
 from etesian.kernels.probe import probe_kernels
+from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import LayerKernels, resolve_kernels
+from etesian.schema.training import Precision
 
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda:0" if ON_GPU else "cpu")
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 3e-3}
 """Relative, in the norm; about ten roundings of each dtype."""
+if ON_GPU:
+    TOLERANCE |= {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+PRECISIONS = ["32-true", *(["bf16-mixed", "16-mixed"] if ON_GPU else [])]
 
 RMS_NORM = "liger_kernel.transformers.rms_norm.LigerRMSNorm"
 LAYER_NORM = "etesian.kernels.liger.LigerLayerNorm"
@@ -45,12 +54,12 @@ def compare(mine: nn.Module, theirs: nn.Module, x: Tensor, width_out: int, dtype
     with torch.no_grad():
         for parameter in mine.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    mine = mine.to(dtype)
+    mine, theirs, x = mine.to(DEVICE, dtype), theirs.to(DEVICE), x.to(DEVICE)
     assert mine.state_dict().keys() == theirs.state_dict().keys()
     theirs.load_state_dict(mine.state_dict())
     theirs = theirs.double()
     x = x.to(dtype)
-    seed = torch.randn(*x.shape[:-1], width_out).to(dtype)
+    seed = torch.randn(*x.shape[:-1], width_out).to(x)
     got = results(mine, x.clone().requires_grad_(), seed.clone(), list(mine.parameters()))
     want = results(theirs, x.double().requires_grad_(), seed.double(), list(theirs.parameters()))
     assert got[0].dtype == dtype
@@ -87,8 +96,8 @@ def test_a_gated_mlp_is_its_formula(kind: str, dtype: torch.dtype, shape: tuple[
 @pytest.mark.parametrize("cls", [LigerSwiGLU, LigerGeGLU])
 def test_the_backward_pass_leaves_what_it_was_given(cls: type[nn.Module]) -> None:
     kernels = plain_kernels()
-    mlp, hidden = cls(4, 5, 3, layer_kernels=kernels), torch.randn(1, 10, requires_grad=True)
-    before, seed = hidden.detach().clone(), torch.randn(1, 5)
+    mlp, hidden = cls(4, 5, 3, layer_kernels=kernels).to(DEVICE), torch.randn(1, 10, device=DEVICE, requires_grad=True)
+    before, seed = hidden.detach().clone(), torch.randn(1, 5, device=DEVICE)
     mlp.gated(hidden).backward(seed)
     assert torch.equal(hidden, before)
 
@@ -98,8 +107,21 @@ def test_the_exact_gelu_is_another_function() -> None:
     exact, fused = (plain_kernels(**mapping(MLP=path)).MLP(4, 64, 3, layer_kernels=kernels)
                     for path in ("etesian.kernels.glu.GeGLU", GEGLU))  # fmt: skip
     exact.load_state_dict(fused.state_dict())
-    x = 3 * torch.randn(50, 4)
-    assert (exact(x) - fused(x)).abs().max() > 1e-4
+    x = 3 * torch.randn(50, 4, device=DEVICE)
+    assert (exact.to(DEVICE)(x) - fused.to(DEVICE)(x)).abs().max() > 1e-4
+
+
+def test_each_is_interchangeable_with_the_same_function_only() -> None:
+    def record(target: str, **arguments: object) -> KernelRecord:
+        return KernelRecord("MLP", "model", target, arguments, family_of(target))
+
+    glu = "etesian.kernels.glu"
+    assert not interchangeable(record(SWIGLU), record(f"{glu}.SwiGLU"))
+    assert not interchangeable(record(GEGLU), record(f"{glu}.GeGLU", approximate="tanh"))
+    assert interchangeable(record(GEGLU), record(f"{glu}.GeGLU"))
+    assert interchangeable(record(SWIGLU), record(GEGLU))
+    plain, lost = plain_record(record(GEGLU))
+    assert (plain.target, plain.arguments, lost) == (f"{glu}.GeGLU", {"approximate": "tanh"}, [])
 
 
 def test_linears_of_the_mlps_come_from_the_mapping() -> None:
@@ -118,22 +140,21 @@ def test_the_layer_norm_begins_as_torch_does() -> None:
     assert all(torch.equal(weight, theirs.state_dict()[name]) for name, weight in mine.state_dict().items())
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("slots", [{"LayerNorm": RMS_NORM, "MLP": SWIGLU}, {"LayerNorm": LAYER_NORM, "MLP": GEGLU}])
-def test_they_run_in_their_slots(slots: dict[str, str]) -> None:
+def test_they_run_in_their_slots(slots: dict[str, str], precision: Precision) -> None:
     settings = make_settings(layer_kernels=mapping(**slots))
     kernels = resolve_kernels(settings, preset=None, overrides=[])
-    probe_kernels(kernels, settings, torch.device("cpu"), "32-true")
+    probe_kernels(kernels, settings, DEVICE, precision)
     for record in kernels.records:
         assert (record.library == "liger-kernel") is (record.slot in slots), record
-        if record.slot == "LayerNorm":
-            assert record.version == "0.8.5"
 
 
 def test_a_precision_that_the_norm_does_not_know_stops_in_the_probe() -> None:
     settings = make_settings(layer_kernels=mapping(LayerNorm=RMS_NORM))
     kernels = resolve_kernels(settings, preset=None, overrides=[])
     with pytest.raises(UserError) as caught:
-        probe_kernels(kernels, settings, torch.device("cpu"), "64-true")
+        probe_kernels(kernels, settings, DEVICE, "64-true")
     (problem,) = caught.value.problems
     assert "training.precision=64-true: its backward pass fails: KeyError: torch.float64" in problem.what
 
@@ -145,9 +166,9 @@ def test_a_model_of_them_is_the_model_of_torch() -> None:
     )
     plain = make_settings(layer_kernels={"LayerNorm": {"_target_": "torch.nn.RMSNorm", "eps": 1e-6},
                                          "MLP": {"_target_": "etesian.kernels.glu.SwiGLU"}})  # fmt: skip
-    mine, theirs = make_model(settings), make_model(plain).double()
+    mine, theirs = make_model(settings).to(DEVICE), make_model(plain).to(DEVICE).double()
     theirs.load_state_dict(mine.state_dict())
-    x = torch.randn(1, 2, 1, 14, 3, generator=torch.Generator().manual_seed(2))
+    x = torch.randn(1, 2, 1, 14, 3, generator=torch.Generator().manual_seed(2)).to(DEVICE)
     mine(x).square().sum().backward()
     theirs(x.double()).square().sum().backward()
     for (name, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):

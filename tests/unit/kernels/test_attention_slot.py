@@ -116,7 +116,7 @@ def test_kernels_may_be_exchanged_and_are_compared_in_the_component_that_uses_th
     mapping = own("reference.ReferenceAttention")
     settings = settings_of(mapping, processor={"num_heads": 4, "window_size": 2})
     before, now = resolve(settings.model_copy(update={"layer_kernels": {}})), resolve(settings)
-    (difference,) = differences(before.records, now.records)
+    (difference,) = differences(before.records, now.records, settings)
     assert interchangeable(difference.old, difference.new) == []
     parity = compare(difference, now, settings, CPU)
     assert parity.passed
@@ -128,7 +128,7 @@ def test_a_kernel_that_forgets_the_window_is_no_match(monkeypatch: pytest.Monkey
     register_family("faulty_kernels.SelfAttentionWithoutWindow", "attention")
     settings = settings_of(faulty("SelfAttentionWithoutWindow"), processor={"num_heads": 4, "window_size": 2})
     before, now = resolve(settings.model_copy(update={"layer_kernels": {}})), resolve(settings)
-    (difference,) = differences(before.records, now.records)
+    (difference,) = differences(before.records, now.records, settings)
     assert not compare(difference, now, settings, CPU).passed
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_model import make_settings
 from torch import nn
 
 from etesian.kernels import families
@@ -44,6 +45,9 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test declares is gone after it."""
     monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
     monkeypatch.setattr(families, "_CONSTANTS", dict(families._CONSTANTS))
+
+
+SETTINGS = make_settings()
 
 
 def record(target: str, slot: str = "LayerNorm", component: str = "model", note: str = "", **arguments: Any):
@@ -97,6 +101,7 @@ def test_plain_kernels_need_pytorch_alone(target: str) -> None:
         (f"{TE}.Linear", {"bias": False}, "bias", False),
         ("torch.nn.GELU", {"approximate": "tanh"}, "approximate", "tanh"),
         ("etesian.kernels.glu.GeGLU", {}, "approximate", "none"),
+        ("etesian.kernels.liger.LigerGeGLU", {}, "approximate", "tanh"),
     ],
 )
 def test_constants_of_known_kernels(target: str, arguments: dict[str, Any], name: str, value: Any) -> None:
@@ -202,30 +207,40 @@ def test_the_eps_of_the_dtype_is_written_as_none() -> None:
 
 def test_what_is_no_difference() -> None:
     old = [record("torch.nn.LayerNorm")]
-    assert differences(old, [KernelRecord("LayerNorm", "model", "torch.nn.LayerNorm", {"eps": 1e-5}, "layer_norm",
-                                          "torch", "9.9", "override", "a note")]) == []  # fmt: skip
-    assert differences([record("etesian.kernels.mlp.MLP", "MLP")], [record("etesian.kernels.mlp.MLP", "MLP")]) == []
+    new = KernelRecord(
+        "LayerNorm", "model", "torch.nn.LayerNorm", {"eps": 1e-5}, "layer_norm", "torch", "9.9", "override", "a note"
+    )
+    assert differences(old, [new], SETTINGS) == []
+    assert (
+        differences([record("etesian.kernels.mlp.MLP", "MLP")], [record("etesian.kernels.mlp.MLP", "MLP")], SETTINGS)
+        == []
+    )
 
 
 def test_each_differing_slot_is_named_once() -> None:
     old = [record(LIGER), record("torch.nn.GELU", "Activation"), record("etesian.kernels.mlp.MLP", "MLP")]
     new = [record("torch.nn.RMSNorm", eps=1e-6), *old[1:]]
-    (difference,) = differences(old, new)
+    (difference,) = differences(old, new, SETTINGS)
     assert str(difference) == f"model.LayerNorm: {LIGER}(eps=1e-06) -> torch.nn.RMSNorm(eps=1e-06)"
-    (difference,) = differences(old, [*new, record(LIGER, component="decoder"), record(LIGER, component="encoder")])
+    (difference,) = differences(
+        old, [*new, record(LIGER, component="decoder"), record(LIGER, component="encoder")], SETTINGS
+    )
     assert difference.component == "processor"
-    found = differences(old, [*new, record(LIGER, component="decoder")])
+    found = differences(old, [*new, record(LIGER, component="decoder")], SETTINGS)
     assert [one.component for one in found] == ["encoder", "processor"]
 
 
 def test_slots_that_nothing_uses_do_not_count() -> None:
     norm, other = record("torch.nn.LayerNorm", "QueryNorm"), record("torch.nn.RMSNorm", "QueryNorm")
-    assert differences([norm], [other], {"processor": False}) == []
-    (difference,) = differences([norm], [other], {"processor": True})
+    assert differences([norm], [other], SETTINGS) == []
+    normed = make_settings(processor={"num_heads": 2, "qk_norm": True})
+    (difference,) = differences([norm], [other], normed)
     assert difference.component == "model"
+    attention = (record("my.Attention", "Attention"), record("their.Attention", "Attention"))
+    assert differences([attention[0]], [attention[1]], SETTINGS) == []
     gated = record("etesian.kernels.glu.GLU", "MLP")
     act, changed = record("torch.nn.GELU", "Activation"), record("torch.nn.SiLU", "Activation")
-    assert differences([gated, act], [gated, changed]) == []
+    assert differences([gated, act], [gated, changed], SETTINGS) == []
 
 
 def test_a_kernel_is_shown_with_its_constants() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from etesian.errors import UserError
 from etesian.kernels import families, formulas
+from etesian.kernels.attention.sdpa import ScaledDotProductAttention
 from etesian.kernels.constants import FAMILIES
 from etesian.kernels.families import constants_of, family_of, register_family
 from etesian.kernels.interchange import Difference, arguments_for, find
@@ -131,6 +132,28 @@ def test_the_formula_stands_in_for_what_is_not_installed(slot: str, new: str, ar
     parity = compare(replace(difference, old=old), kernels, settings, CPU)
     assert max(parity.output, parity.gradients) < 1e-12
     assert parity.against == f"{FAMILIES[old.family].reference}, as no_such_library can't be imported here"
+
+
+@pytest.mark.parametrize("window", [None, 3, 100])
+def test_attention_is_compared_on_more_positions_than_a_window_has(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[torch.Size] = []
+    forward = ScaledDotProductAttention.forward
+
+    def spy(self: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        seen.append(query.shape)
+        return forward(self, query, key, value)
+
+    monkeypatch.setattr(ScaledDotProductAttention, "forward", spy)
+    settings = make_settings("transformer", processor={"num_heads": 2, "num_layers": 1, "window_size": window})
+    kernels = resolve_kernels(settings, preset=None, overrides=[])
+    new = next(record for record in kernels.records if record.slot == "Attention")
+    old = replace(new, target="etesian.kernels.attention.reference.ReferenceAttention")
+    parity = compare(Difference("model", "Attention", old, new), kernels, settings, CPU)
+    assert max(parity.output, parity.gradients) < 1e-12
+    assert parity.precision == "64-true"
+    assert all(shape[2] >= 4 * (window or 1) for shape in seen)
 
 
 def test_another_eps_shows(monkeypatch: pytest.MonkeyPatch) -> None:

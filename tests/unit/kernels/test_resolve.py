@@ -271,7 +271,7 @@ def test_left_over_in_a_component() -> None:
 def test_other_special_keys_are_refused(name: str) -> None:
     found = problem(norm(_target_="torch.nn.LayerNorm", **{name: "all"}))
     assert found.where == f"model.layer_kernels.LayerNorm.{name}"
-    assert found.allowed == "_target_, _partial_: true, and arguments of the target"
+    assert found.allowed == "_target_, _partial_: true, _compile_, and arguments of the target"
 
 
 @pytest.mark.parametrize("value", [False, "true", None])

@@ -1,0 +1,87 @@
+"""What a checkpoint is, in plain numbers; its tensors stay on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from etesian.checkpoint.content import variables_of
+from etesian.checkpoint.read import check_format, load_file
+from etesian.errors import UserError
+from etesian.inference.forecaster import Forecaster
+
+WEIGHTS = "forecaster."
+"""Beginning of the names of a forecaster's weights in a checkpoint of a run."""
+
+
+def summarise(path: Path) -> dict[str, Any]:
+    """Describe a checkpoint of a run, or one that was exported for inference.
+
+    Returns
+    -------
+    dict
+        JSON-able: ``file``, ``bytes``, ``contains`` (``training`` or ``inference``), ``etesian`` (version), ``format``,
+        ``step`` and ``epoch`` (done), ``precision``, ``model`` (``kind``, ``channels``, ``layers``, ``parameters``),
+        ``variables`` (``input``, ``output``, ``forcing``, ``diagnostic``), ``multistep_input``, ``timestep``, ``graph``
+        (``fingerprint``, ``nodes``, ``edges``), ``kernels`` (records) and, of an exported one, ``exported`` (what it
+        was made from, and how far its kernels are from those before).
+
+    Raises
+    ------
+    UserError
+        If the file is neither.
+    """
+    loaded = load_file(path, lazily=True)
+    if isinstance(loaded, Forecaster) and loaded.about:
+        content, state, contains = loaded.about, dict(loaded.named_parameters(prefix="forecaster")), "inference"
+        step, epoch = content["exported"]["step"], content["exported"]["epoch"]
+    elif isinstance(loaded, nn.Module):
+        raise UserError(f"{path} holds a {type(loaded).__name__} that tells nothing of itself", where=str(path))
+    else:
+        check_format(path, loaded)
+        content, state, contains = loaded["etesian"], loaded["state_dict"], "training"
+        step, epoch = loaded["global_step"], loaded["epoch"]
+    config, variables = content["config"], variables_of(content)
+    summary = {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "contains": contains,
+        "etesian": content["version"],
+        "format": content["format"],
+        "step": step,
+        "epoch": epoch,
+        "precision": config["training"]["precision"],
+        "model": {
+            "kind": config["model"]["kind"],
+            "channels": config["model"]["num_channels"],
+            "layers": config["model"]["processor"]["num_layers"],
+            "parameters": _count(state),
+        },
+        "variables": {name: list(getattr(variables, name)) for name in ("input", "output", "forcing", "diagnostic")},
+        "multistep_input": config["task"]["multistep_input"],
+        "timestep": config["task"]["timestep"],
+        "graph": content["graph"] if contains == "inference" else graph_summary(content["graph"]),
+        "kernels": content["kernels"],
+    }
+    return summary | ({"exported": content["exported"]} if contains == "inference" else {})
+
+
+def graph_summary(packed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fingerprint, number of nodes and number of edges of a packed graph."""
+    return {
+        "fingerprint": packed["fingerprint"],
+        "nodes": {kind: tensors["x"].shape[0] for kind, tensors in packed["nodes"].items()},
+        "edges": {kind: tensors["edge_index"].shape[1] for kind, tensors in packed["edges"].items()},
+    }
+
+
+def _count(state: Mapping[str, Any]) -> int:
+    """Return the number of weights of the model; those of the normaliser and the loss are no weights of the model."""
+    return sum(
+        value.numel()
+        for name, value in state.items()
+        if name.startswith(f"{WEIGHTS}model.") and isinstance(value, Tensor)
+    )
