@@ -145,11 +145,11 @@ def test_an_unknown_option_of_the_compiler() -> None:
     assert "'max_autotune'" in str(found.mend)
 
 
-def test_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler() -> None:
     import torch._inductor.config as inductor
 
-    monkeypatch.setattr(inductor.cpp, "cxx", ("no-such-compiler",))
-    found = problem(entry("LayerNorm", fullgraph=True))
+    with inductor.patch({"cpp.cxx": ("no-such-compiler",)}):
+        found = problem(entry("LayerNorm", fullgraph=True))
     assert "model.compile[0] (LayerNorm): the compiler 'inductor' does not work on cpu" in found.what
     assert "no-such-compiler" in found.what
     assert str(found.mend).startswith("install a C++ compiler (apt-get install g++)")
@@ -165,8 +165,8 @@ def test_a_missing_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "apt-get install gcc" in trial._installation("inductor", torch.device("cuda"))
 
 
-def test_a_process_in_which_the_compiler_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    found = problem(entry("LayerNorm"))
+def test_a_process_in_which_the_compiler_is_switched_off() -> None:
+    with torch._dynamo.config.patch(disable=True):
+        found = problem(entry("LayerNorm"))
     assert "torch.compile is switched off in this process" in found.what
     assert "TORCH_COMPILE_DISABLE" in str(found.mend)
