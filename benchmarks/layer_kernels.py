@@ -29,6 +29,9 @@ SHORT_STORE = [
 
 RUNS: dict[str, list[str]] = {
     "norms": ["--rows", "40962,542080", "--channels", "1024", "--slots", "LayerNorm", *ON_A_GPU],
+    "norms_bf16_true": [
+        "--rows", "40962,542080", "--channels", "1024", "--slots", "LayerNorm", "--bf16-true", *ON_A_GPU,
+    ],
     "transformer_o96": [
         "--config-name", "o96", "--presets", "torch,rmsnorm,liger,liger_layernorm,compiled_rmsnorm,torch+norms",
         "model=transformer", "model.processor.num_layers=16", *STEPS, *SHORT_STORE,

@@ -166,7 +166,7 @@ def _circumstances(run: dict[str, Any]) -> str:
                 if here["versions"].get(name)]  # fmt: skip
     rates = "" if best is None else f"; a copy moves {best['copy_bytes_per_second'] / 1e12:.2f} TB/s there"
     return (
-        f"{card}, `training.precision={settings['precision']}`, {settings['channels']:,} channels, median of "
+        f"{card}, `{settings['precision']}`, {settings['channels']:,} channels, median of "
         f"{settings['repeats']} rounds, {', '.join(versions)}, {here['date'][:10]}{rates}."
     )
 

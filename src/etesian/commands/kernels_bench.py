@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", metavar="SLOT[,SLOT]", help="only these slots (default: all that the model uses)")
     parser.add_argument("--rows", metavar="N[,N]", help="so many rows instead of the experiment's; opens no dataset")
     parser.add_argument("--channels", metavar="N", help="with --rows: model.num_channels")
+    parser.add_argument("--bf16-true", action="store_true", help="with --rows: parameters in bfloat16 too, no autocast")
     parser.add_argument("--repeats", metavar="N", default="9", help="rounds (default: %(default)s)")
     parser.add_argument(
         "--min-time", metavar="SECONDS", default="0.2", help="time of each kernel, all rounds (default: %(default)s)"
@@ -107,12 +108,16 @@ class Options:
                 channels = f"model.num_channels={args.channels}"
                 raise UserError("--channels goes with --rows", where="--channels", mend=f"the override {channels}")
             self.overrides = [f"model.num_channels={_whole(args.channels, '--channels')}"]
+        self.bf16_true = args.bf16_true
+        if args.bf16_true and (self.rows is None or self.writes):
+            what = "--bf16-true is no precision of a run: it goes with --rows, without --write"
+            raise UserError(what, where="--bf16-true", mend="the override training.precision=bf16-mixed")
         if args.force and args.write is None:
             raise UserError("--force goes with --write", where="--force", mend="leave it out")
         if self.presets is not None and not args.end_to_end:
             raise UserError("--presets goes with --end-to-end", where="--presets", mend="add --end-to-end")
         if args.end_to_end:
-            for name in ("rows", "slots", "write", "no_compiled"):
+            for name in ("rows", "slots", "write", "no_compiled", "bf16_true"):
                 if getattr(args, name) not in (None, False):
                     option = f"--{name.replace('_', '-')}"
                     raise UserError(f"{option} says nothing to --end-to-end", where=option, mend="leave it out")
@@ -126,9 +131,11 @@ class Options:
 
     def circumstances(self, config: Config, device: str) -> str:
         """Return a line on where and how things are timed."""
+        from etesian.kernels.machine import BF16_TRUE
+
         rounds = f"{self.repeats} round{'s' * (self.repeats > 1)}"
-        precision, channels = config.training.precision, config.model.num_channels
-        return f"{device}, training.precision={precision}, {channels:,} channels; {rounds}"
+        precision = BF16_TRUE if self.bf16_true else f"training.precision={config.training.precision}"
+        return f"{device}, {precision}, {config.model.num_channels:,} channels; {rounds}"
 
 
 def _whole(text: str, option: str) -> int:
@@ -160,7 +167,7 @@ def bench_slots(
     from etesian.kernels.bench.show import ceilings_line, legend, shape_table
     from etesian.kernels.bench.slot import Plan, bench_case
     from etesian.kernels.bench.timing import measure_ceilings
-    from etesian.kernels.machine import Machine
+    from etesian.kernels.machine import BF16_TRUE, Machine
     from etesian.kernels.resolve import resolve_kernels
     from etesian.runtime.device import DeviceClock, device_of_process
 
@@ -173,7 +180,8 @@ def bench_slots(
         config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
     )
     shapes = _shapes(slots, config, kernels, options, console)
-    machine, clock = Machine(device, config.training.precision), DeviceClock(device)
+    machine = Machine(device, BF16_TRUE if options.bf16_true else config.training.precision)
+    clock = DeviceClock(device)
     ceilings = measure_ceilings(clock, machine.products, products=bool({"Linear", "MLP", "Attention"} & set(slots)))
     plan = Plan(options.repeats, options.min_seconds, options.compiled)
     console.print(options.circumstances(config, clock.name), highlight=False)
@@ -269,7 +277,7 @@ def _write_results(
         "config_name": args.config_name,
         "overrides": list(args.overrides),
         "device": config.system.hardware.accelerator,
-        "precision": config.training.precision,
+        "precision": "bf16-true" if options.bf16_true else config.training.precision,
         "channels": config.model.num_channels,
         "rows": options.rows,
         "repeats": options.repeats,

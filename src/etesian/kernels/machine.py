@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from etesian.schema.training import Precision
 
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_PARAMETERS = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
+
+BF16_TRUE: Literal["bf16-true"] = "bf16-true"
+"""Parameters in bfloat16 too, without autocast: for kernels by themselves, no precision of a run."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +27,16 @@ class Machine:
     device : torch.device
         The device.
     precision : str
-        ``training.precision``.
+        ``training.precision``, or `BF16_TRUE`.
     """
 
     device: torch.device
-    precision: Precision
+    precision: Precision | Literal["bf16-true"]
 
     @property
     def parameters(self) -> torch.dtype:
         """The dtype of parameters and of the model's input."""
-        return torch.float64 if self.precision == "64-true" else torch.float32
+        return _PARAMETERS.get(self.precision, torch.float32)
 
     @property
     def products(self) -> torch.dtype:
