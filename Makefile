@@ -4,7 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := .kernels/.installed
 ARGS ?=
-BENCHMARKS ?= $(wildcard benchmarks/*.py)
+# layer_kernels.py needs a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs it.
+BENCHMARKS ?= $(filter-out benchmarks/layer_kernels.py,$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: help venv kernels train test test-slow lint format docs bench wheel clean

@@ -3,8 +3,8 @@
 Run: python benchmarks/layer_kernels.py [--output benchmarks/results/layer_kernels.json] [--only NAME] [--stores DIR]
 
 Each run is a command line of ``anemoi-training kernels bench``; what it writes with ``--output`` is kept under its
-name. With --only the other runs stay as they were measured. Whole steps need a store: a synthetic one is made in DIR,
-about 1 GB, where it is not there.
+name. With --only the other runs stay as they were measured. Whole steps need a store: synthetic ones are made in DIR,
+3 GB in all, where they are not there.
 """
 
 from __future__ import annotations
@@ -20,25 +20,38 @@ from etesian.kernels.bench.results import write_results
 
 ON_A_GPU = ["system.hardware.accelerator=cuda", "training.precision=bf16-mixed"]
 
+STEPS = ["--end-to-end", "--repeats", "9", "--min-time", "6", *ON_A_GPU]
+SHORT_STORE = [
+    "dataloader.training.end=50%", "dataloader.validation.start=51%", "dataloader.validation.end=75%",
+    "dataloader.test.start=76%", "diagnostics.scores.enabled=false", "dataloader.num_workers.training=0",
+]  # fmt: skip
+"""A split of the few dates of a store that is only there to be timed."""
+
 RUNS: dict[str, list[str]] = {
     "norms": ["--rows", "40962,542080", "--channels", "1024", "--slots", "LayerNorm", *ON_A_GPU],
-    "o96_steps": [
-        "--config-name", "o96", "--end-to-end", "--presets",
-        "torch,rmsnorm,liger,compiled_rmsnorm,torch+norms,torch+blocks",
-        "--repeats", "7", "--min-time", "5", *ON_A_GPU,
+    "transformer_o96": [
+        "--config-name", "o96", "--presets", "torch,rmsnorm,liger,liger_layernorm,compiled_rmsnorm,torch+norms",
+        "model=transformer", "model.processor.num_layers=16", *STEPS, *SHORT_STORE,
     ],
+    "graphtransformer_n320": [
+        "--config-name", "n320", "--presets", "torch,rmsnorm,liger,compiled_rmsnorm,torch+norms", *STEPS, *SHORT_STORE,
+    ],
+    "attention": ["--config-name", "o96", "--slots", "Attention", "model=transformer", *ON_A_GPU, *SHORT_STORE],
 }  # fmt: skip
-"""Name to arguments; a run of whole steps has ``--end-to-end`` among them."""
+"""Name to arguments."""
 
-GRIDS = {"o96_steps": "o96"}
+GRIDS = {"transformer_o96": "o96", "graphtransformer_n320": "n320", "attention": "o96"}
 """Grid of the store that a run reads."""
+
+DATES = 12
+"""Dates of a store: three splits of which each has a sample."""
 
 
 def make_store(grid: str, folder: Path) -> Path:
     """Return a synthetic store of a grid, made if it is not there."""
     store = folder / f"{grid}.zarr"
     if not store.exists():
-        assert cli.main(["dataset", "make", "synthetic", str(store), "--grid", grid]) == 0
+        assert cli.main(["dataset", "make", "synthetic", str(store), "--grid", grid, "--dates", str(DATES)]) == 0
     return store
 
 

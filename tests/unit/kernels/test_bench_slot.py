@@ -149,6 +149,17 @@ def test_a_kernel_without_a_form_in_float64_is_timed_all_the_same() -> None:
     assert kernel.errors.reference == "Narrow itself does not run in float64: only float32"
 
 
+def test_kernels_that_do_not_fit_side_by_side_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: Any, **options: Any) -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("etesian.kernels.bench.slot.interleave", fails)
+    result = bench("LayerNorm")
+    assert result.timed == []
+    reason = "not timed beside the others: fails: RuntimeError: CUDA out of memory"
+    assert [kernel.reason for kernel in result.kernels if kernel.errors is not None] == [reason, reason]
+
+
 def test_compiled_forms() -> None:
     result = bench("Activation", Plan(2, 1e-4, True, "eager"), target="torch.nn.SiLU")
     assert [(kernel.compiled, kernel.reason) for kernel in result.kernels] == [(False, ""), (True, "")]
