@@ -112,11 +112,26 @@ def layer_kernels(results: dict[str, Any]) -> str:
     """Times of kernels by slot and shape, then of whole steps by preset; of each run of the benchmark."""
     parts: list[str] = []
     for run in results["runs"].values():
+        parts += [f"**{_experiment(run['settings'])}**"]
         parts += [_slot_figures(slot) for slot in run["slots"]]
         if run["end_to_end"] is not None:
             parts.append(_steps_figures(run["end_to_end"]))
         parts.append(_circumstances(run))
     return "\n\n".join(parts)
+
+
+def _experiment(settings: dict[str, Any]) -> str:
+    """Return what was measured: the config with what was changed of its model, or rows by themselves."""
+    if settings["rows"] is not None:
+        return f"By themselves, {settings['precision']}"
+    changed = [override for override in settings["overrides"] if override.partition("=")[0].startswith("model")]
+    return " ".join([f"Config {settings['config_name']}", *changed])
+
+
+def _short(kernel: str) -> str:
+    """Return the name of a kernel without its module: `RMSNorm(eps=1e-06)`."""
+    path, bracket, arguments = kernel.partition("(")
+    return path.rpartition(".")[2] + bracket + arguments
 
 
 def _slot_figures(slot: dict[str, Any]) -> str:
@@ -125,10 +140,11 @@ def _slot_figures(slot: dict[str, Any]) -> str:
     floor = slot["floor_ms"]["forward_backward"]
     rows, lacking = [], []
     for kernel in slot["kernels"]:
-        name = f"`{kernel['kernel']}`{', compiled' if kernel['compiled'] else ''}"
+        name = f"`{_short(kernel['kernel'])}`{', compiled' if kernel['compiled'] else ''}"
         both, errors = kernel["forward_backward_ms"], kernel["relative_error"]
         if both is None:
-            lacking.append(f"{name}: {kernel['reason']}")
+            reason = kernel["reason"].partition(" Explanation:")[0]
+            lacking.append(f"`{kernel['kernel']}`{', compiled' if kernel['compiled'] else ''}: {reason}")
             continue
         spread = (both["max"] - both["min"]) / 2 / both["median"]
         alone = both["device"]
@@ -156,7 +172,7 @@ def _steps_figures(steps: dict[str, Any]) -> str:
     heads = ["preset", "step, ms", "fastest to slowest round", "samples a second", "first step, s", "peak memory, GB",
              "compiled graphs"]  # fmt: skip
     batch = " x ".join(f"{size:,} {name.replace('_', ' ')}" for name, size in steps["batch"].items())
-    return f"Whole training steps, {batch}; {steps['memory']}:\n\n{_table(heads, rows)}"
+    return f"Whole training steps of {batch}; {steps['memory']}:\n\n{_table(heads, rows)}"
 
 
 def _circumstances(run: dict[str, Any]) -> str:

@@ -68,16 +68,18 @@ def test_kernels_and_steps_are_laid_out(filler) -> None:
         "end_to_end": {"presets": [step], "batch": {"batch": 2, "grid_points": 2592}, "memory": "all stay"},
         "environment": {"accelerator": {"names": ["A CARD"]}, "versions": {"torch": "2.0", "triton": None},
                         "date": "2026-01-02T03:04:05+00:00"},
-        "settings": {"device": "cuda", "precision": "bf16-mixed", "channels": 1024, "repeats": 9},
+        "settings": {"device": "cuda", "precision": "bf16-mixed", "channels": 1024, "repeats": 9,
+                     "rows": None, "config_name": "o96", "overrides": ["model=transformer", "training.seed=1"]},
         "measured_on_the_device": {"copy_bytes_per_second": 4.25e12},
     }  # fmt: skip
     text = filler.layer_kernels({"runs": {"norms": run}})
-    row = "| `torch.nn.LayerNorm(eps=1e-05)`, compiled | 0.5 | 0.5 | 10% | 0.25 | 2.50 | 2.50 | 2.0e-03 | 4.0e-03 |"
+    row = "| `LayerNorm(eps=1e-05)`, compiled | 0.5 | 0.5 | 10% | 0.25 | 2.50 | 2.50 | 2.0e-03 | 4.0e-03 |"
     assert row in text
+    assert "**Config o96 model=transformer**" in text
     assert "`LayerNorm` on 40,962 rows (input 40,962 x 1,024 bfloat16); floor 0.1 ms:" in text
     assert "Not timed: `some.Norm`: it is missing." in text
     assert "| `torch` | 0.5 | 0.5 to 0.6 | 2 | 9.0 | 4.0 | 3 |" in text
-    assert "A CARD, `training.precision=bf16-mixed`, 1,024 channels, median of 9 rounds, torch 2.0, 2026-01-02" in text
+    assert "A CARD, `bf16-mixed`, 1,024 channels, median of 9 rounds, torch 2.0, 2026-01-02" in text
 
 
 def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +91,4 @@ def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypat
     run = json.loads((tmp_path / "results.json").read_text())
     text = filler.layer_kernels({"runs": {"quick": run}})
     assert "`Activation` on 30 rows (input 30 x 128 float32)" in text
-    assert "| `torch.nn.ReLU` | " in text
+    assert "| `ReLU` | " in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -243,11 +244,16 @@ def _entered_often(machine: Machine) -> Callable[[], AbstractContextManager[Any]
     return (lambda: context) if isinstance(context, torch.autocast) else machine.context
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""What differs from process to process in the text of an object."""
+
+
 def _reason(cause: BaseException, compiled: bool) -> str:
     if isinstance(cause, UserError) and cause.__cause__ is not None:
         cause = cause.__cause__
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    text = f"{type(cause).__name__}: {' '.join(lines[:2])}" if lines else type(cause).__name__
+    told = _ADDRESS.sub("", " ".join(lines[:2]).partition(" Explanation:")[0])
+    text = f"{type(cause).__name__}: {told}" if told else type(cause).__name__
     text = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."
     return f"can't be compiled: {text}" if compiled else f"fails: {text}"
 
