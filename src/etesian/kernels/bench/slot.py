@@ -32,19 +32,22 @@ class Plan:
     Attributes
     ----------
     repeats : int
-        Rounds.
+        Rounds; with 0 kernels are checked, and not timed.
     min_seconds : float
         Time that all samples of one kernel take together at least.
     compiled : bool
         Whether compiled forms take part.
     backend : str, optional
         Of ``torch.compile``; its default when left out.
+    inference : bool
+        Whether the forward pass by itself runs as in inference: nothing is kept for a backward pass.
     """
 
     repeats: int = 9
     min_seconds: float = 0.2
     compiled: bool = True
     backend: str | None = None
+    inference: bool = False
 
 
 @dataclass
@@ -198,7 +201,9 @@ def _time(
         if form.writes_cotangent:
             prepare[str(number)] = _copies(shared[dtype], seeds)
         forward[str(number)], both[str(number)] = _works(form.layer, case, sets, seeds, machine)
-    if not forms:
+        if plan.inference:
+            forward[str(number)] = torch.no_grad()(forward[str(number)])
+    if not forms or not plan.repeats:
         return
     times = {
         "forward": interleave(forward, clock, repeats=plan.repeats, min_seconds=plan.min_seconds),
