@@ -103,6 +103,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default=",".join(GRAPHS), help="of mesh, encoder, decoder (default: all)")
+    parser.add_argument("--kernels", help="only these beside the peer, as the tables name them: factored,triton")
     parser.add_argument("--grid", default="n320", help="data nodes of another grid, such as o364 (default: n320)")
     parser.add_argument("--sweep", action="store_true", help="degrees and channels too")
     parser.add_argument("--repeats", type=int, default=15, help="rounds (default: %(default)s)")
@@ -115,6 +116,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="default: results/graph_attention.json beside this file")
     options = parser.parse_args()
     options.graphs = options.graphs.split(",")
+    options.kernels = options.kernels and options.kernels.split(",")
     if unknown := [name for name in options.graphs if name not in GRAPHS]:
         parser.error(f"--graphs: {', '.join(unknown)} is none of {', '.join(GRAPHS)}")
     if options.repeats < 1:
@@ -148,7 +150,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
     console.print(f"{clock.name}, {options.precision}; {ceilings_line(ceilings)}")
     console.print(LEGEND, style="dim")
     for work in works(options):
-        result = bench(work, machine, clock, ceilings, plan)
+        named = contestants(work, peer_attention.PYG if options.quick else peer_attention.TRITON, options.kernels)
+        result = bench(work, named, machine, clock, ceilings, plan)
         content["works"].append(to_json(work, result))
         show(work, content["works"][-1], result, console)
         if options.output is not None:
@@ -207,17 +210,15 @@ def even_edges(nodes: int, degree: int) -> Edges:
     return Edges.from_sorted(torch.stack([src[order], dst[order]]), nodes, nodes)
 
 
-def bench(work: Work, machine: Machine, clock: DeviceClock, ceilings: Ceilings, plan: Plan) -> ShapeResult:
-    """Check, then time every kernel on one graph."""
+def bench(
+    work: Work, named: list[Candidate], machine: Machine, clock: DeviceClock, ceilings: Ceilings, plan: Plan
+) -> ShapeResult:
+    """Check, then time kernels on one graph."""
     settings = settings_of(work)
     shape = Shape("nodes", work.edges.num_dst, settings.processor, edges=work.edges, edge_features=EDGE_FEATURES)
     kernels = resolve_kernels(settings, preset=None, overrides=[]).model
     case: Case = make_case(SLOT, shape, settings, kernels, {}, machine)
-    peer = peer_attention.PYG if machine.device.type == "cpu" else peer_attention.TRITON
-    chosen = replace(plan, repeats=0) if work.small else plan
-    result = bench_case(case, contestants(work, [peer]), machine, clock, ceilings, chosen)
-    result.kernels.sort(key=lambda kernel: kernel.target != peer)
-    return result
+    return bench_case(case, named, machine, clock, ceilings, replace(plan, repeats=0) if work.small else plan)
 
 
 def settings_of(work: Work, target: str | None = None) -> GraphTransformerSettings:
@@ -230,18 +231,30 @@ def settings_of(work: Work, target: str | None = None) -> GraphTransformerSettin
     )  # fmt: skip
 
 
-def contestants(work: Work, peers: Sequence[str]) -> list[Candidate]:
-    """Return the peers' kernels and those of the catalogue."""
+def contestants(work: Work, peer: str, names: Sequence[str] | None) -> list[Candidate]:
+    """Return the peer's kernel, then those of the catalogue, or those that are named.
+
+    Raises
+    ------
+    UserError
+        For a name that no kernel has.
+    """
     found: dict[str, Candidate] = {}
-    for target in (*peers, None):
+    for target in (peer, None):
         settings = settings_of(work, target)
         for candidate in candidates(SLOT, settings, resolve_kernels(settings, preset=None, overrides=[])):
-            if work.small or not candidate.target.endswith(ONLY_SMALL):
-                found.setdefault(candidate.key, replace(candidate, chosen_by=()))
-    return list(found.values())
+            found.setdefault(candidate.key, replace(candidate, chosen_by=()))
+    known = {short(candidate): candidate for candidate in found.values()}
+    if unknown := [name for name in names or [] if name not in known]:
+        raise UserError(f"there is no kernel {', '.join(unknown)}", where="--kernels", allowed=", ".join(known))
+    return [
+        candidate for name, candidate in known.items()
+        if (names is None or name in names or candidate.target == peer)
+        and (work.small or not candidate.target.endswith(ONLY_SMALL))
+    ]  # fmt: skip
 
 
-def short(kernel: KernelResult) -> str:
+def short(kernel: KernelResult | Candidate) -> str:
     """Return a kernel's name for the tables: ``factored``, ``peer triton``."""
     name = kernel.target.rpartition(".")[2].removesuffix("GraphAttention")
     name = f"peer {name.removeprefix('Peer')}" if name.startswith("Peer") else name

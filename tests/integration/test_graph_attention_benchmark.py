@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import graph_attention
+import peer_attention
 from etesian.data.grids import named_grid
+from etesian.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,15 @@ def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr("sys.argv", ["graph_attention.py"])
     assert graph_attention.main() == 2
     assert "this machine has 0 CUDA device(s)" in capsys.readouterr().err
+
+
+def test_kernels_may_be_named() -> None:
+    work = graph_attention.Work("graphs", "mesh", graph_attention.even_edges(5, 2), 2, 4)
+    named = graph_attention.contestants(work, peer_attention.PYG, ["factored"])
+    assert [graph_attention.short(candidate) for candidate in named] == ["peer pyg", "factored"]
+    with pytest.raises(UserError, match="there is no kernel factord") as error:
+        graph_attention.contestants(work, peer_attention.PYG, ["factord"])
+    assert "factored, " in error.value.problems[0].allowed
 
 
 def test_ratios_to_the_peer() -> None:
