@@ -12,6 +12,11 @@ from typing import IO, Any
 
 import torch
 
+from etesian.errors import UserError
+
+LONGEST_NAME = 255
+"""Bytes of a file's name."""
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
@@ -24,11 +29,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Raises
     ------
+    UserError
+        If `path` is there and no regular file.
     Exception
         Whatever the body raises; `path` is untouched then.
     """
+    check_regular(path, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
     os.close(descriptor)
     temporary = Path(name)
     try:
@@ -63,6 +71,47 @@ def save_torch(path: Path, content: Any) -> None:
     """Write a torch file atomically."""
     with atomic_file(path) as file:
         torch.save(content, file)
+
+
+def check_regular(path: Path, where: str) -> None:
+    """Check that nothing but a regular file would be replaced: no folder, device, pipe or socket.
+
+    Raises
+    ------
+    UserError
+        If it would.
+    """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", where=where, mend="the name of a file in it")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no regular file and is not replaced", where=where, mend="another name")
+
+
+def check_writable(path: Path, where: str) -> None:
+    """Check, before the work is done, that a file can be written; missing folders can be made.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    where : str
+        The option that names it.
+
+    Raises
+    ------
+    UserError
+        If something there is no regular file, the name is too long, or the folder is none or is not to be written to.
+    """
+    long = [part for part in path.parts if len(os.fsencode(part)) > LONGEST_NAME]
+    if long:
+        what = f"the name {long[0][:20]}... is {len(os.fsencode(long[0]))} bytes long"
+        raise UserError(what, where=where, allowed=f"at most {LONGEST_NAME} bytes", mend="a shorter name")
+    folder = next((parent for parent in path.parents if parent.exists()), Path())
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder", where=where, mend="another name")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"the folder {folder} is not to be written to", where=where, mend="another folder")
+    check_regular(path, where)
 
 
 def link(existing: Path, name: Path) -> None:

@@ -15,7 +15,7 @@ from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, vari
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
 from etesian.errors import Problem, UserError
-from etesian.files import save_torch
+from etesian.files import check_writable, save_torch
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named, plain_record
@@ -68,6 +68,8 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
         If the folder is missing, the file is there already and not to be replaced, or is the checkpoint itself.
     """
     where = "--output"
+    if output.parent.is_file():
+        raise UserError(f"{output.parent} is no folder", where=where, mend="another name")
     if not output.parent.is_dir():
         what = f"the folder {output.parent} does not exist"
         raise UserError(what, where=where, mend=f"mkdir -p {output.parent}")
@@ -77,6 +79,7 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
         raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
     if output.exists() and not force:
         raise UserError(f"{output} is there already", where=where, mend="another name, or --force to replace it")
+    check_writable(output, where)
 
 
 def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: torch.device) -> Export:

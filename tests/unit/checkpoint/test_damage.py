@@ -128,7 +128,7 @@ def test_lost_weights_are_not_exported(file: Path) -> None:
     name = next(n for n in checkpoint["state_dict"] if n.endswith("linear_in.weight"))
     checkpoint["state_dict"][name][0, 0] = float("nan")
     torch.save(checkpoint, file)
-    with pytest.raises(UserError, match=f"hold NaN or infinity: {name.removeprefix('forecaster.')}\\n"):
+    with pytest.raises(UserError, match=f"hold NaN or infinity: {name.removeprefix('forecaster.')}\n"):
         export(file, "torch", None, CPU)
 
 
