@@ -87,6 +87,20 @@ def check_regular(path: Path, where: str) -> None:
         raise UserError(f"{path} is no regular file and is not replaced", where=where, mend="another name")
 
 
+def check_name(path: Path, where: str) -> None:
+    """Check that a file system takes the names in a path.
+
+    Raises
+    ------
+    UserError
+        If one is too long.
+    """
+    long = [part for part in path.parts if len(os.fsencode(part)) > LONGEST_NAME]
+    if long:
+        what = f"the name {long[0][:20]}... is {len(os.fsencode(long[0]))} bytes long"
+        raise UserError(what, where=where, allowed=f"at most {LONGEST_NAME} bytes", mend="a shorter name")
+
+
 def check_writable(path: Path, where: str) -> None:
     """Check, before the work is done, that a file can be written; missing folders can be made.
 
@@ -102,10 +116,7 @@ def check_writable(path: Path, where: str) -> None:
     UserError
         If something there is no regular file, the name is too long, or the folder is none or is not to be written to.
     """
-    long = [part for part in path.parts if len(os.fsencode(part)) > LONGEST_NAME]
-    if long:
-        what = f"the name {long[0][:20]}... is {len(os.fsencode(long[0]))} bytes long"
-        raise UserError(what, where=where, allowed=f"at most {LONGEST_NAME} bytes", mend="a shorter name")
+    check_name(path, where)
     folder = next((parent for parent in path.parents if parent.exists()), Path())
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder", where=where, mend="another name")

@@ -15,7 +15,7 @@ from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, vari
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
 from etesian.errors import Problem, UserError
-from etesian.files import check_writable, save_torch
+from etesian.files import check_name, check_writable, save_torch
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named, plain_record
@@ -68,6 +68,7 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
         If the folder is missing, the file is there already and not to be replaced, or is the checkpoint itself.
     """
     where = "--output"
+    check_name(output, where)
     if output.parent.is_file():
         raise UserError(f"{output.parent} is no folder", where=where, mend="another name")
     if not output.parent.is_dir():
