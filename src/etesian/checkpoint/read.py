@@ -47,7 +47,7 @@ def check_format(path: Path, checkpoint: Any) -> None:
     content = checkpoint["etesian"]
     if content["format"] != FORMAT:
         raise UserError(
-            f"{path} is a checkpoint of format {content['format']}, written by etesian {content.get('version', '?')}",
+            f"{path} is a checkpoint of format {content['format']!r}, written by etesian {content.get('version', '?')}",
             where=str(path),
             allowed=f"format {FORMAT}",
             mend="go on with the version that wrote it",
