@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -38,6 +39,16 @@ class WithoutEps(nn.Module):
 class WithEps(nn.Module):
     def __init__(self, num_channels: int, eps: float = 1e-6, fast: bool = True) -> None:
         super().__init__()
+
+
+class HandsOn(nn.LayerNorm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+@functools.wraps(nn.Linear, updated=())
+def scaled_linear(*args: Any, **kwargs: Any) -> nn.Linear:
+    return nn.Linear(*args, **kwargs)
 
 
 @pytest.fixture(autouse=True)
@@ -247,3 +258,23 @@ def test_a_kernel_is_shown_with_its_constants() -> None:
     assert named(record("torch.nn.RMSNorm")) == "torch.nn.RMSNorm(eps='epsilon of the dtype')"
     assert named(record(LIGER, offset=0.5)) == f"{LIGER}(offset=0.5, eps=1e-06)"
     assert named(record("torch.nn.SiLU")) == "torch.nn.SiLU()"
+
+
+def test_the_names_of_what_is_wrapped_make_no_family() -> None:
+    """``functools.wraps`` copies module and name: a wrapper may do anything with what it wraps."""
+    assert (scaled_linear.__module__, scaled_linear.__qualname__) == (nn.Linear.__module__, "Linear")
+    path = "test_families.scaled_linear"
+    assert family_of(path, scaled_linear) == f"custom:{path}"
+    register_family(path, "linear")
+    assert family_of(path, scaled_linear) == "linear"
+
+    class Linear(nn.Linear):
+        __module__, __qualname__ = "torch.nn.modules.linear", "Linear"
+
+    assert family_of("own.Linear", Linear) == "custom:own.Linear"
+
+
+def test_constants_that_are_handed_on_to_a_base_class() -> None:
+    register_family("test_families.HandsOn", "layer_norm")
+    constants = constants_of("test_families.HandsOn", "layer_norm", {"bias": False}, HandsOn)
+    assert constants == {"eps": 1e-5, "elementwise_affine": True, "bias": False, "weight_offset": 0.0}
