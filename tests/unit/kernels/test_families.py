@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from etesian.kernels.interchange import (
     named,
     plain_record,
     settled,
+    written_out,
 )
 from etesian.kernels.record import KernelRecord
 
@@ -278,3 +280,25 @@ def test_constants_that_are_handed_on_to_a_base_class() -> None:
     register_family("test_families.HandsOn", "layer_norm")
     constants = constants_of("test_families.HandsOn", "layer_norm", {"bias": False}, HandsOn)
     assert constants == {"eps": 1e-5, "elementwise_affine": True, "bias": False, "weight_offset": 0.0}
+
+
+def test_a_default_that_changed_is_a_difference() -> None:
+    register_family("test_families.WithEps", "rms_norm")
+    now = record("test_families.WithEps")
+    now = replace(now, constants=constants_of(now.target, now.family, {}, WithEps))
+    before = replace(now, constants=now.constants | {"eps": 1e-5})
+    assert differences([now], [now], SETTINGS) == []
+    (difference,) = differences([before], [now], SETTINGS)
+    (reason,) = interchangeable(difference.old, difference.new)
+    assert "eps is 1e-05 there and 1e-06 here, as a default of test_families.WithEps has changed since" in reason
+    assert written_out(before) == {"eps": 1e-5}
+    (reason,) = interchangeable(replace(now, family="layer_norm"), now)
+    assert "different mathematics" in reason
+    assert differences([replace(now, family="custom:test_families.WithEps", constants={})], [now], SETTINGS) == []
+
+
+def test_a_difference_is_named_where_it_can_be_mended() -> None:
+    """Where every component has a kernel of its own, the one of the model would change nothing."""
+    old = [record("torch.nn.LayerNorm")]
+    own = [record(LIGER, component=name) for name in ("encoder", "processor", "decoder")]
+    assert [one.component for one in differences(old, [*old, *own], SETTINGS)] == ["encoder", "processor", "decoder"]
