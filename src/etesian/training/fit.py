@@ -285,7 +285,7 @@ def _introduce(
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
     if line := _too_many_workers(experiment.config):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     if skipped:
         lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
         console.print(f"left out for missing dates: {lost} windows", highlight=False)
