@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from etesian.errors import UserError
-from etesian.files import atomic_file, check_writable, link, write_json
+from etesian.files import atomic_file, link, write_json
+from etesian.outputs import check_writable
 
 
 def names(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 
 from etesian.checkpoint.check import EARLIER, check_content
 from etesian.checkpoint.content import FORMAT
+from etesian.checkpoint.paths import check_input
 from etesian.errors import Problem, UserError
 
 
@@ -77,9 +78,7 @@ def load_file(path: Path, *, lazily: bool = False) -> Any:
     UserError
         If it can't be read, or is not what was written.
     """
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "does not exist"
-        raise UserError(f"{path} {reason}", where=str(path), mend="name a .ckpt file that a run wrote")
+    check_input(path)
     _check_sums(path, tensors=not lazily)
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=lazily)

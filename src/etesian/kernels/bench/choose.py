@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 
 from etesian.errors import Problem, UserError
-from etesian.files import check_writable, write_text
+from etesian.files import write_text
 from etesian.kernels.bench.compiled import OPTIONS
 from etesian.kernels.bench.results import KernelResult, ShapeResult
 from etesian.kernels.interchange import interchangeable
 from etesian.kernels.slots import SLOTS
+from etesian.outputs import check_writable
 from etesian.places import is_option_name
 
 PRESETS = Path("model") / "layer_kernels"

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from etesian.errors import UserError
-from etesian.files import check_writable, write_json
+from etesian.files import write_json
 from etesian.kernels.bench.accuracy import Errors
 from etesian.kernels.bench.timing import Ceilings, Timing
 from etesian.kernels.record import KernelRecord
+from etesian.outputs import check_writable
 
 FORMAT = 1
 """Version of the JSON."""
