@@ -66,11 +66,22 @@ class Parity:
         return self.output <= self.tolerance and self.gradients <= self.tolerance
 
     def __str__(self) -> str:
-        compared = f"; compared with {self.against}" if self.against else ""
-        return (
-            f"{self.difference}: {self.output:.1e} apart forward, {self.gradients:.1e} backward in {self.precision}, "
-            f"{self.tolerance:.0e} allowed{compared}"
+        return f"{self.difference}: {self._measured()}, {self.tolerance:.0e} allowed{self._compared()}"
+
+    def problem(self) -> Problem:
+        """Return the error that the kernels are farther apart than allowed."""
+        return Problem(
+            f"the kernels of slot {self.difference} do not compute the same: {self._measured()}{self._compared()}",
+            where=key_of(self.difference),
+            allowed=f"at most {self.tolerance:.0e} apart",
+            mend=f"the kernel of the checkpoint, {named(self.difference.old)}",
         )
+
+    def _measured(self) -> str:
+        return f"{self.output:.1e} apart forward, {self.gradients:.1e} backward in {self.precision}"
+
+    def _compared(self) -> str:
+        return f"; compared with {self.against}" if self.against else ""
 
 
 def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSettings, device: torch.device) -> Parity:
@@ -320,16 +331,7 @@ def check_parity(
         Naming each slot whose kernels are farther apart than the tolerance.
     """
     found = [compare(difference, kernels, settings, device) for difference in changed]
-    problems = [
-        Problem(
-            f"the kernels of slot {parity.difference} do not compute the same",
-            where=key_of(parity.difference),
-            allowed=str(parity).removeprefix(f"{parity.difference}: "),
-            mend=f"the kernel of the checkpoint, {named(parity.difference.old)}",
-        )
-        for parity in found
-        if not parity.passed
-    ]
+    problems = [parity.problem() for parity in found if not parity.passed]
     if problems:
         raise UserError.collect(problems)
     return found
