@@ -143,7 +143,7 @@ class Needed:
 
 
 def backward(
-    grad: Tensor, out: Tensor, scores: Tensor, normalisers: Tensor,
+    grad: Tensor, scores: Tensor, normalisers: Tensor,
     inputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None],
     src: Tensor, dst: Tensor, dst_ptr: Tensor, src_perm: Tensor, src_ptr: Tensor,
     needed: Needed, *, measure: bool,
@@ -151,24 +151,22 @@ def backward(
     """Return the gradients of the inputs, in order; one that is not asked for is empty."""
     query, key, value, attributes, weight, bias = inputs
     sizes = Sizes.of(query, key, attributes)
-    if not sizes.num_edges or not out.numel():
+    if not sizes.num_edges or not query.numel():
         return [torch.zeros_like(t, memory_format=torch.contiguous_format) if wanted else query.new_empty(0)
                 for t, wanted in asked(inputs, needed)]  # fmt: skip
     query, key, value, grad = rows(query), rows(key), rows(value), rows(grad)
     attributes, weight = attributes.contiguous(), weight.contiguous()
     call = _Backward(sizes, query.dtype, measure)
-    pairs, projected_grad = call.score_gradients(
-        grad, out, value, attributes, weight, bias, scores, normalisers, src, dst_ptr, needed.attributes
-    )
+    marks = call.score_gradients(grad, value, attributes, weight, scores, normalisers, src, dst_ptr, needed.attributes)
     nothing = query.new_empty(0)
     of_query = of_key = of_value = of_attributes = of_weight = of_bias = nothing
     by_alpha = by_ds = None
     if needed.query or needed.weight:
         of_query, by_alpha, by_ds = call.query_gradient(
-            key, attributes, weight, pairs, src, dst_ptr, query.dtype, needed.weight
+            key, attributes, weight, marks, src, dst_ptr, query.dtype, needed.weight
         )
     if needed.sources:
-        of_key, of_value = call.source_gradients(query, grad, pairs, dst, src_perm, src_ptr, key, value)
+        of_key, of_value = call.source_gradients(query, grad, marks, dst, src_perm, src_ptr, key, value)
     projected_query = None
     if needed.weight:
         assert by_alpha is not None
@@ -181,7 +179,7 @@ def backward(
     if needed.attributes:
         if projected_query is None:
             projected_query = call.projections(query, weight)
-        of_attributes = call.attribute_gradient(pairs, projected_grad, projected_query, dst, attributes)
+        of_attributes = call.attribute_gradient(marks, projected_query, dst, attributes)
     return [of_query, of_key, of_value, of_attributes, of_weight, of_bias]
 
 
@@ -193,6 +191,25 @@ def asked(
     return [(query, needed.query or needed.weight), (key, needed.sources), (value, needed.sources),
             (attributes, needed.attributes), (weight, needed.weight),
             (weight if bias is None else bias, needed.weight and bias is not None)]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the first kernel of the backward pass leaves to the others.
+
+    Attributes
+    ----------
+    pairs : Tensor, shape (H, M, 2)
+        Alpha and its gradient.
+    means : Tensor, shape (H, N_dst)
+        The mean of that gradient under alpha.
+    projected_grad : Tensor, shape (N_dst, H, D)
+        g W; empty where not asked for.
+    """
+
+    pairs: Tensor
+    means: Tensor
+    projected_grad: Tensor
 
 
 class _Backward:
@@ -210,33 +227,33 @@ class _Backward:
 
     def __init__(self, sizes: Sizes, dtype: torch.dtype, measure: bool) -> None:
         self.sizes, self.measure, self.dtype = sizes, measure, wide(dtype)
+        self.scale = 1 / math.sqrt(sizes.channels)
         self.of_all = sizes.constants | precision(dtype)
         self.ends = (sizes.num_dst, sizes.num_src)
 
     def score_gradients(
-        self, grad: Tensor, out: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, bias: Tensor | None,
-        scores: Tensor, normalisers: Tensor, src: Tensor, dst_ptr: Tensor, project: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return alpha and dS side by side [H, M, 2], and g W [N_dst, H, D] where asked for."""
+        self, grad: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, scores: Tensor, normalisers: Tensor,
+        src: Tensor, dst_ptr: Tensor, project: bool,
+    ) -> Marks:  # fmt: skip
+        """Return alpha, its gradient and the means, and g W where asked for."""
         sizes = self.sizes
-        pairs = scores.new_empty((*scores.shape, 2))
+        pairs, means = scores.new_empty((*scores.shape, 2)), torch.empty_like(normalisers)
         projected = scores.new_empty((sizes.num_dst, sizes.heads, sizes.features) if project else 0)
 
         def run(tile: Tile) -> None:
             blocks, grid = _grid(sizes.num_dst, sizes.heads, tile)
             score_gradients_kernel[grid](
-                grad, out, value, attributes, weight, value if bias is None else bias, scores, normalisers,
-                src, dst_ptr, pairs, projected if project else pairs,
+                grad, value, attributes, weight, scores, normalisers, src, dst_ptr,
+                pairs, means, projected if project else pairs,
                 sizes.num_dst, sizes.num_edges, blocks, grad.stride(0), value.stride(0),
-                **self.of_all, **_cut(tile), SCALE=1 / math.sqrt(sizes.channels),
-                BIAS=bias is not None, STORE_PROJECTED=project,
+                **self.of_all, **_cut(tile), STORE_PROJECTED=project,
             )  # fmt: skip
 
         _run("score_gradients", run, value, sizes, self.ends, self.measure)
-        return pairs, projected
+        return Marks(pairs, means, projected)
 
     def query_gradient(
-        self, key: Tensor, attributes: Tensor, weight: Tensor, pairs: Tensor, src: Tensor, dst_ptr: Tensor,
+        self, key: Tensor, attributes: Tensor, weight: Tensor, marks: Marks, src: Tensor, dst_ptr: Tensor,
         dtype: torch.dtype, store_sums: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
         """Return the gradient of the query, and sum alpha a and sum dS a [N_dst, H, D] where asked for."""
@@ -244,23 +261,23 @@ class _Backward:
         of_query = key.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=dtype)
         by_alpha = by_ds = None
         if store_sums:
-            by_alpha = pairs.new_empty((sizes.num_dst, sizes.heads, sizes.features))
+            by_alpha = marks.pairs.new_empty((sizes.num_dst, sizes.heads, sizes.features))
             by_ds = torch.empty_like(by_alpha)
 
         def run(tile: Tile) -> None:
             blocks, grid = _grid(sizes.num_dst, sizes.heads, tile)
             query_gradient_kernel[(*grid, sizes.channel_blocks)](
-                key, attributes, weight, pairs, src, dst_ptr,
-                of_query, pairs if by_alpha is None else by_alpha, pairs if by_ds is None else by_ds,
+                key, attributes, weight, marks.pairs, marks.means, src, dst_ptr,
+                of_query, marks.pairs if by_alpha is None else by_alpha, marks.pairs if by_ds is None else by_ds,
                 sizes.num_dst, sizes.num_edges, blocks, key.stride(0),
-                **self.of_all, **_cut(tile), STORE_SUMS=store_sums,
+                **self.of_all, **_cut(tile), SCALE=self.scale, STORE_SUMS=store_sums,
             )  # fmt: skip
 
         _run("query_gradient", run, key, sizes, self.ends, self.measure)
         return of_query, by_alpha, by_ds
 
     def source_gradients(
-        self, query: Tensor, grad: Tensor, pairs: Tensor, dst: Tensor, src_perm: Tensor, src_ptr: Tensor,
+        self, query: Tensor, grad: Tensor, marks: Marks, dst: Tensor, src_perm: Tensor, src_ptr: Tensor,
         key: Tensor, value: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the gradients of key and value."""
@@ -271,9 +288,9 @@ class _Backward:
         def run(tile: Tile) -> None:
             blocks, grid = _grid(sizes.num_src, sizes.heads, tile)
             source_gradients_kernel[(*grid, sizes.channel_blocks)](
-                query, grad, pairs, dst, src_perm, src_ptr, of_key, of_value,
-                sizes.num_src, sizes.num_edges, blocks, query.stride(0), grad.stride(0),
-                **constants, **_cut(tile),
+                query, grad, marks.pairs, marks.means, dst, src_perm, src_ptr, of_key, of_value,
+                sizes.num_src, sizes.num_dst, sizes.num_edges, blocks, query.stride(0), grad.stride(0),
+                **constants, **_cut(tile), SCALE=self.scale,
             )  # fmt: skip
 
         _run("source_gradients", run, query, sizes, self.ends[::-1], self.measure)
@@ -315,15 +332,16 @@ class _Backward:
         return projected
 
     def attribute_gradient(
-        self, pairs: Tensor, projected_grad: Tensor, projected_query: Tensor, dst: Tensor, attributes: Tensor
+        self, marks: Marks, projected_query: Tensor, dst: Tensor, attributes: Tensor
     ) -> Tensor:
         """Return the gradient of the attributes, [M, D]."""
         sizes = self.sizes
         of_attributes = torch.empty_like(attributes)
         constants = {name: self.of_all[name] for name in ("HEADS", "FEATURES", "FEATURE_BLOCK", "WIDE")}
         attribute_gradient_kernel[triton.cdiv(sizes.num_edges, EDGE_ROWS),](
-            pairs, projected_grad, projected_query, dst, of_attributes, sizes.num_edges,
-            **constants, ROWS=EDGE_ROWS, num_warps=2,
+            marks.pairs, marks.means, marks.projected_grad, projected_query, dst, of_attributes,
+            sizes.num_dst, sizes.num_edges,
+            **constants, SCALE=self.scale, ROWS=EDGE_ROWS, num_warps=2,
         )  # fmt: skip
         return of_attributes
 

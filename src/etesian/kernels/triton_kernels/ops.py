@@ -89,7 +89,6 @@ def _(
 @torch.library.custom_op("etesian::graph_attention_backward", mutates_args=())
 def graph_attention_backward(
     grad: Tensor,
-    out: Tensor,
     scores: Tensor,
     normalisers: Tensor,
     query: Tensor,
@@ -112,8 +111,8 @@ def graph_attention_backward(
     ----------
     grad : Tensor, shape (N_dst, H, C)
         Gradient of the output.
-    out, scores, normalisers : Tensor
-        What :func:`graph_attention` returned.
+    scores, normalisers : Tensor
+        What :func:`graph_attention` returned beside the output.
     query, key, value, edge_attr, edge_weight, edge_bias, src, dst, dst_ptr, src_perm, src_ptr, tune
         What it was called with.
     needed : list of bool
@@ -123,7 +122,7 @@ def graph_attention_backward(
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
     with _on(query):
         return launch.backward(
-            grad, out, scores, normalisers, inputs, src, dst, dst_ptr, src_perm, src_ptr,
+            grad, scores, normalisers, inputs, src, dst, dst_ptr, src_perm, src_ptr,
             launch.Needed(*needed), measure=tune,
         )  # fmt: skip
 
@@ -131,7 +130,6 @@ def graph_attention_backward(
 @graph_attention_backward.register_fake
 def _(
     grad: Tensor,
-    out: Tensor,
     scores: Tensor,
     normalisers: Tensor,
     query: Tensor,
@@ -155,8 +153,8 @@ def _(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     *tensors, ctx.tune = inputs
-    out, scores, normalisers = output
-    ctx.save_for_backward(*tensors, out, scores, normalisers)
+    _, scores, normalisers = output
+    ctx.save_for_backward(*tensors, scores, normalisers)
     ctx.mark_non_differentiable(scores, normalisers)
     ctx.set_materialize_grads(False)
 
@@ -164,10 +162,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
         return (None,) * 12
-    *tensors, out, scores, normalisers = ctx.saved_tensors
+    *tensors, scores, normalisers = ctx.saved_tensors
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, out, scores, normalisers, *tensors, needed, ctx.tune)
+    gradients = graph_attention_backward(grad, scores, normalisers, *tensors, needed, ctx.tune)
     return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *[None] * 6)
 
 

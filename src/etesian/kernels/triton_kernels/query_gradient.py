@@ -21,14 +21,14 @@ from etesian.kernels.triton_kernels.tiles import (
 
 @triton.jit
 def query_gradient_kernel(
-    key, attributes, weight, pairs,
+    key, attributes, weight, pairs, means,
     src, pointers,
     query_grad, by_alpha, by_ds,
     num_dst, num_edges, blocks, key_stride,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr, FEATURES: tl.constexpr,
     CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, HEADS_FIRST: tl.constexpr,
-    WIDE: tl.constexpr, SPLIT: tl.constexpr, STORE_SUMS: tl.constexpr,
+    SCALE: tl.constexpr, WIDE: tl.constexpr, SPLIT: tl.constexpr, STORE_SUMS: tl.constexpr,
 ):  # fmt: skip
     """Compute ``sum dS k + W (sum dS a)``, [N_dst, H, C]; keep ``sum alpha a`` and ``sum dS a``, [N_dst, H, D] each.
 
@@ -39,6 +39,8 @@ def query_gradient_kernel(
     channel = tl.program_id(1) * CHANNEL_BLOCK + tl.arange(0, CHANNEL_BLOCK)
     feature = tl.arange(0, FEATURE_BLOCK)
 
+    mean = tl.load(means + head * num_dst + node, mask=node < num_dst, other=0.0)
+
     summed = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
     summed_by_ds = tl.zeros([ROWS, FEATURE_BLOCK], dtype=WIDE)
     summed_by_alpha = tl.zeros([ROWS, FEATURE_BLOCK], dtype=WIDE)
@@ -48,13 +50,13 @@ def query_gradient_kernel(
         later = edge + LANES
         next_source = tl.load(src + later, mask=later < stop, other=0).to(tl.int64)
         pair = pairs + (head * num_edges + edge) * 2
-        ds = tl.load(pair + 1, mask=valid, other=0.0)
+        alpha = tl.load(pair, mask=valid, other=0.0)
+        ds = alpha * (tl.load(pair + 1, mask=valid, other=0.0) - mean) * SCALE
         a = load_attributes(attributes, edge, valid, feature, FEATURES).to(WIDE)
         k = load_rows(key, source, valid, key_stride, head, channel, CHANNELS)
         summed += ds[:, None] * k.to(WIDE)
         summed_by_ds += ds[:, None] * a
         if STORE_SUMS:
-            alpha = tl.load(pair, mask=valid, other=0.0)
             summed_by_alpha += alpha[:, None] * a
         edge, source = later, next_source
 

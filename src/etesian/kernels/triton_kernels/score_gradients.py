@@ -1,4 +1,4 @@
-"""Backward, first part: alpha and the gradient of the scores, edge by edge."""
+"""Backward, first part: alpha and its gradient, edge by edge, and the mean of that gradient for each node."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from etesian.kernels.triton_kernels.tiles import (
     load_attributes,
     load_rows,
     load_weight,
+    nodes_of,
     place_of,
     product,
     rows_of,
@@ -18,19 +19,22 @@ from etesian.kernels.triton_kernels.tiles import (
 
 @triton.jit
 def score_gradients_kernel(
-    grad, out, value, attributes, weight, bias, scores, normalisers,
+    grad, value, attributes, weight, scores, normalisers,
     src, pointers,
-    pairs, projected_grad,
+    pairs, means, projected_grad,
     num_dst, num_edges, blocks, grad_stride, value_stride,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr, FEATURES: tl.constexpr,
     CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr, HEADS_FIRST: tl.constexpr,
-    SCALE: tl.constexpr, WIDE: tl.constexpr, SPLIT: tl.constexpr, BIAS: tl.constexpr, STORE_PROJECTED: tl.constexpr,
+    WIDE: tl.constexpr, SPLIT: tl.constexpr, STORE_PROJECTED: tl.constexpr,
 ):  # fmt: skip
-    """Compute alpha and ``dS = alpha (g . v + (g W) . a - g . (out - b)) / sqrt(C)``, side by side: [H, M, 2].
+    """Compute alpha and its gradient ``g . v + (g W) . a`` side by side, [H, M, 2], and their products' sum, [H, N_dst].
 
-    The last term is the mean of the first two under alpha, which costs no second walk over the edges this way. The
-    product g W is kept for the gradient of the attributes, [N_dst, H, D].
+    That sum is the mean of the gradient under alpha. What the scores' gradient is made of,
+    ``dS = alpha (gradient - mean) / sqrt(C)``, is only known when a node's last edge is, so it is left to the kernels
+    that read these three. (The mean is g . (out - b) too, but the output is rounded: an error as large as all others
+    together.) The product g W is kept for the gradient of the attributes, [N_dst, H, D]. Of g . b, the same for all
+    edges into a node, nothing is left in dS.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
     node, edge, stop, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
@@ -43,12 +47,6 @@ def score_gradients_kernel(
         g_narrow = load_rows(grad, node, there, grad_stride, head, first + channel, CHANNELS)
         w = load_weight(weight, head, (first + channel)[:, None], feature[None, :], CHANNELS, FEATURES, WIDE)
         projected += product(g_narrow, w, SPLIT)
-        result = load_rows(out, node, there, HEADS * CHANNELS, head, first + channel, CHANNELS).to(WIDE)
-        if BIAS:
-            column = first + channel
-            b = tl.load(bias + head * CHANNELS + column, mask=column < CHANNELS, other=0.0).to(WIDE)
-            result -= b[None, :]
-        mean += tl.sum(g_narrow.to(WIDE) * result, axis=1)
     if STORE_PROJECTED:
         once = there & (tl.arange(0, ROWS) % LANES == 0)
         store_features(projected_grad, projected, node, once, head, feature, HEADS, FEATURES)
@@ -72,5 +70,11 @@ def score_gradients_kernel(
         alpha = tl.exp2(score - normaliser)
         pair = pairs + (head * num_edges + edge) * 2
         tl.store(pair, alpha, mask=valid)
-        tl.store(pair + 1, alpha * (grad_alpha - mean) * SCALE, mask=valid)
+        tl.store(pair + 1, grad_alpha, mask=valid)
+        mean += tl.where(valid, alpha * grad_alpha, 0.0)
         edge, source = later, next_source
+
+    if LANES > 1:
+        mean = tl.sum(tl.reshape(mean, [ROWS // LANES, LANES]), axis=1)
+    node, there = nodes_of(block, num_dst, ROWS, LANES)
+    tl.store(means + head * num_dst + node, mean, mask=there)

@@ -10,12 +10,13 @@ from etesian.kernels.triton_kernels.tiles import load_rows, nodes_of, place_of, 
 
 @triton.jit
 def source_gradients_kernel(
-    query, grad, pairs,
+    query, grad, pairs, means,
     dst, permutation, pointers,
     key_grad, value_grad,
-    num_src, num_edges, blocks, query_stride, grad_stride,
+    num_src, num_dst, num_edges, blocks, query_stride, grad_stride,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr, CHANNEL_BLOCK: tl.constexpr,
-    ROWS: tl.constexpr, LANES: tl.constexpr, HEADS_FIRST: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, LANES: tl.constexpr, HEADS_FIRST: tl.constexpr,
+    SCALE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute ``sum dS q`` and ``sum alpha g`` over the edges that leave each source, [N_src, H, C] each.
 
@@ -38,7 +39,8 @@ def source_gradients_kernel(
         next_target = tl.load(dst + next_edge, mask=later < stop, other=0).to(tl.int64)
         pair = pairs + (head * num_edges + edge) * 2
         alpha = tl.load(pair, mask=valid, other=0.0)
-        ds = tl.load(pair + 1, mask=valid, other=0.0)
+        mean = tl.load(means + head * num_dst + target, mask=valid, other=0.0)
+        ds = alpha * (tl.load(pair + 1, mask=valid, other=0.0) - mean) * SCALE
         q = load_rows(query, target, valid, query_stride, head, channel, CHANNELS)
         g = load_rows(grad, target, valid, grad_stride, head, channel, CHANNELS)
         by_ds += ds[:, None] * q.to(WIDE)
