@@ -158,8 +158,7 @@ def backward(
     attributes, weight = attributes.contiguous(), weight.contiguous()
     call = _Backward(sizes, query.dtype, measure)
     marks = call.score_gradients(grad, value, attributes, weight, scores, normalisers, src, dst_ptr, needed.attributes)
-    nothing = query.new_empty(0)
-    of_query = of_key = of_value = of_attributes = of_weight = of_bias = nothing
+    of_query = of_key = of_value = of_attributes = of_weight = of_bias = None
     by_alpha = by_ds = None
     if needed.query or needed.weight:
         of_query, by_alpha, by_ds = call.query_gradient(
@@ -175,12 +174,13 @@ def backward(
         of_weight, of_bias, projected_query = call.weight_gradient(
             query, grad, weight, by_alpha, by_ds, dst_ptr, together
         )
-        of_bias = nothing if bias is None else of_bias.to(bias.dtype)
+        of_bias = None if bias is None else of_bias.to(bias.dtype)
     if needed.attributes:
         if projected_query is None:
             projected_query = call.projections(query, weight)
         of_attributes = call.attribute_gradient(marks, projected_query, dst, attributes)
-    return [of_query, of_key, of_value, of_attributes, of_weight, of_bias]
+    found = (of_query, of_key, of_value, of_attributes, of_weight, of_bias)
+    return [query.new_empty(0) if gradient is None else gradient for gradient in found]
 
 
 def asked(
