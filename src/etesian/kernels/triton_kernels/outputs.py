@@ -7,6 +7,7 @@ import triton.language as tl
 
 from etesian.kernels.triton_kernels.tiles import (
     load_attributes,
+    load_id,
     load_rows,
     load_weight,
     nodes_of,
@@ -32,31 +33,40 @@ def outputs_kernel(
 ):  # fmt: skip
     """Compute ``sum alpha v + W (sum alpha a) + b``, the bias where a node has an edge; [N_dst, H, C].
 
-    Programs: blocks of nodes times heads, and blocks of channels on the second axis.
+    Programs: blocks of nodes times heads, and blocks of channels on the second axis. The edges are walked over twice,
+    for attributes and for values: tiles of both in one loop would be more than the registers hold.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
-    node, edge, stop, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
+    node, edge, stop, base, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
     channel = tl.program_id(1) * CHANNEL_BLOCK + tl.arange(0, CHANNEL_BLOCK)
     feature = tl.arange(0, FEATURE_BLOCK)
     normaliser = tl.load(normalisers + head * num_dst + node, mask=node < num_dst, other=0.0)
+    src += base
+    attributes += base * FEATURES
+    scores += head * num_edges + base
+
+    summed_a = tl.zeros([ROWS, FEATURE_BLOCK], dtype=WIDE)
+    for step in range(steps):
+        place = edge + step * LANES
+        valid = place < stop
+        alpha = tl.exp2(tl.load(scores + place, mask=valid, other=-float("inf")) - normaliser)
+        a = load_attributes(attributes, place, valid, feature, FEATURES)
+        summed_a += alpha[:, None] * a.to(WIDE)
+    w = load_weight(weight, head, channel[None, :], feature[:, None], CHANNELS, FEATURES, WIDE)
+    of_edges = wide_product(summed_a, w, SPLIT)
 
     summed = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
-    summed_a = tl.zeros([ROWS, FEATURE_BLOCK], dtype=WIDE)
-    source = tl.load(src + edge, mask=edge < stop, other=0).to(tl.int64)
+    source = load_id(src, edge, stop)
     for _ in range(steps):
         valid = edge < stop
         later = edge + LANES
-        next_source = tl.load(src + later, mask=later < stop, other=0).to(tl.int64)
-        score = tl.load(scores + head * num_edges + edge, mask=valid, other=0.0)
-        a = load_attributes(attributes, edge, valid, feature, FEATURES)
+        next_source = load_id(src, later, stop)
+        alpha = tl.exp2(tl.load(scores + edge, mask=valid, other=-float("inf")) - normaliser)
         v = load_rows(value, source, valid, value_stride, head, channel, CHANNELS)
-        alpha = tl.where(valid, tl.exp2(score - normaliser), 0.0)
         summed += alpha[:, None] * v.to(WIDE)
-        summed_a += alpha[:, None] * a.to(WIDE)
         edge, source = later, next_source
 
-    w = load_weight(weight, head, channel[None, :], feature[:, None], CHANNELS, FEATURES, WIDE)
-    result = sum_lanes(summed + wide_product(summed_a, w, SPLIT), ROWS, LANES, CHANNEL_BLOCK)
+    result = sum_lanes(summed + of_edges, ROWS, LANES, CHANNEL_BLOCK)
     node, there = nodes_of(block, num_dst, ROWS, LANES)
     if BIAS:
         b = tl.load(bias + head * CHANNELS + channel, mask=channel < CHANNELS, other=0.0).to(WIDE)

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from etesian.kernels.triton_kernels.tiles import (
     load_attributes,
+    load_id,
     load_rows,
     load_weight,
     nodes_of,
@@ -37,7 +38,7 @@ def score_gradients_kernel(
     edges into a node, nothing is left in dS.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
-    node, edge, stop, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
+    node, edge, stop, base, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
     there = node < num_dst
     channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)
 
@@ -53,12 +54,16 @@ def score_gradients_kernel(
     g = load_rows(grad, node, there, grad_stride, head, channel, CHANNELS).to(WIDE)
     normaliser = tl.load(normalisers + head * num_dst + node, mask=there, other=0.0)
 
-    source = tl.load(src + edge, mask=edge < stop, other=0).to(tl.int64)
+    src += base
+    attributes += base * FEATURES
+    scores += head * num_edges + base
+    pairs += (head * num_edges + base) * 2
+    source = load_id(src, edge, stop)
     for _ in range(steps):
         valid = edge < stop
         later = edge + LANES
-        next_source = tl.load(src + later, mask=later < stop, other=0).to(tl.int64)
-        score = tl.load(scores + head * num_edges + edge, mask=valid, other=0.0)
+        next_source = load_id(src, later, stop)
+        score = tl.load(scores + edge, mask=valid, other=0.0)
         a = load_attributes(attributes, edge, valid, feature, FEATURES)
         v = load_rows(value, source, valid, value_stride, head, channel, CHANNELS)
         grad_alpha = tl.sum(g * v.to(WIDE), axis=1)
@@ -68,9 +73,8 @@ def score_gradients_kernel(
             grad_alpha += tl.sum(more_g.to(WIDE) * more_v.to(WIDE), axis=1)
         grad_alpha += tl.sum(projected * a.to(WIDE), axis=1)
         alpha = tl.exp2(score - normaliser)
-        pair = pairs + (head * num_edges + edge) * 2
-        tl.store(pair, alpha, mask=valid)
-        tl.store(pair + 1, grad_alpha, mask=valid)
+        tl.store(pairs + edge * 2, alpha, mask=valid)
+        tl.store(pairs + edge * 2 + 1, grad_alpha, mask=valid)
         mean += tl.where(valid, alpha * grad_alpha, 0.0)
         edge, source = later, next_source
 

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from etesian.kernels.triton_kernels.tiles import (
     load_attributes,
+    load_id,
     load_rows,
     load_weight,
     nodes_of,
@@ -33,7 +34,7 @@ def scores_kernel(
     maximum and the sum are updated edge by edge, a pair for each row, so that no score is read a second time.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
-    node, edge, stop, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
+    node, edge, stop, base, steps = rows_of(block, pointers, num_dst, ROWS, LANES)
     there = node < num_dst
     channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)
 
@@ -46,11 +47,14 @@ def scores_kernel(
 
     highest = tl.full([ROWS], -float("inf"), dtype=WIDE)
     total = tl.zeros([ROWS], dtype=WIDE)
-    source = tl.load(src + edge, mask=edge < stop, other=0).to(tl.int64)
+    src += base
+    attributes += base * FEATURES
+    scores += head * num_edges + base
+    source = load_id(src, edge, stop)
     for _ in range(steps):
         valid = edge < stop
         later = edge + LANES
-        next_source = tl.load(src + later, mask=later < stop, other=0).to(tl.int64)
+        next_source = load_id(src, later, stop)
         a = load_attributes(attributes, edge, valid, feature, FEATURES)
         k = load_rows(key, source, valid, key_stride, head, channel, CHANNELS)
         score = tl.sum(q * k.to(WIDE), axis=1)
@@ -59,7 +63,7 @@ def scores_kernel(
             more_k = load_rows(key, source, valid, key_stride, head, first + channel, CHANNELS)
             score += tl.sum(more_q.to(WIDE) * more_k.to(WIDE), axis=1)
         score = (score + tl.sum(projected * a.to(WIDE), axis=1)) * SCALE
-        tl.store(scores + head * num_edges + edge, score, mask=valid)
+        tl.store(scores + edge, score, mask=valid)
         score = tl.where(valid, score, -float("inf"))
         before = highest
         highest = tl.maximum(before, score)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from etesian.kernels.triton_kernels.tiles import load_rows, nodes_of, place_of, rows_of, store_rows, sum_lanes
+from etesian.kernels.triton_kernels.tiles import load_id, load_rows, nodes_of, place_of, rows_of, store_rows, sum_lanes
 
 
 @triton.jit
@@ -24,28 +24,31 @@ def source_gradients_kernel(
     two steps before its rows, and the node it leads to one step before, so that none waits for the other.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
-    node, place, stop, steps = rows_of(block, pointers, num_src, ROWS, LANES)
+    node, place, stop, base, steps = rows_of(block, pointers, num_src, ROWS, LANES)
     channel = tl.program_id(1) * CHANNEL_BLOCK + tl.arange(0, CHANNEL_BLOCK)
+    permutation += base
+    pairs += head * num_edges * 2
+    means += head * num_dst
 
     by_ds = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
     by_alpha = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
-    edge = tl.load(permutation + place, mask=place < stop, other=0).to(tl.int64)
-    next_edge = tl.load(permutation + place + LANES, mask=place + LANES < stop, other=0).to(tl.int64)
-    target = tl.load(dst + edge, mask=place < stop, other=0).to(tl.int64)
+    edge = tl.load(permutation + place, mask=place < stop, other=0)
+    next_edge = tl.load(permutation + place + LANES, mask=place + LANES < stop, other=0)
+    target = load_id(dst, edge, num_edges)
     for _ in range(steps):
         valid = place < stop
-        later, after = place + LANES, place + 2 * LANES
-        edge_after = tl.load(permutation + after, mask=after < stop, other=0).to(tl.int64)
-        next_target = tl.load(dst + next_edge, mask=later < stop, other=0).to(tl.int64)
-        pair = pairs + (head * num_edges + edge) * 2
+        after = place + 2 * LANES
+        edge_after = tl.load(permutation + after, mask=after < stop, other=0)
+        next_target = load_id(dst, next_edge, num_edges)
+        pair = pairs + edge.to(tl.int64) * 2
         alpha = tl.load(pair, mask=valid, other=0.0)
-        mean = tl.load(means + head * num_dst + target, mask=valid, other=0.0)
-        ds = alpha * (tl.load(pair + 1, mask=valid, other=0.0) - mean) * SCALE
+        grad_alpha = tl.load(pair + 1, mask=valid, other=0.0)
+        mean = tl.load(means + target, mask=valid, other=0.0)
         q = load_rows(query, target, valid, query_stride, head, channel, CHANNELS)
         g = load_rows(grad, target, valid, grad_stride, head, channel, CHANNELS)
-        by_ds += ds[:, None] * q.to(WIDE)
+        by_ds += (alpha * (grad_alpha - mean) * SCALE)[:, None] * q.to(WIDE)
         by_alpha += alpha[:, None] * g.to(WIDE)
-        place, edge, next_edge, target = later, next_edge, edge_after, next_target
+        place, edge, next_edge, target = place + LANES, next_edge, edge_after, next_target
 
     node, there = nodes_of(block, num_src, ROWS, LANES)
     of_key = sum_lanes(by_ds, ROWS, LANES, CHANNEL_BLOCK)

@@ -28,17 +28,26 @@ def place_of(index, blocks, HEADS: tl.constexpr, HEADS_FIRST: tl.constexpr):
 
 @triton.jit
 def rows_of(block, pointers, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """Return for each row its node, its first edge, the end of the node's edges; and how many edges a row has at most.
+    """Return for each row its node, its first edge and the end of the node's edges; where edges are counted from; steps.
 
-    Rows behind the last node have no edge.
+    Edges are counted from the block's first, so that 32 bits hold their numbers: registers are what limits how many
+    programs run side by side. Steps are what the row with the most edges takes. Rows behind the last node have none.
     """
     row = tl.arange(0, ROWS)
     node = block * (ROWS // LANES) + row // LANES
     there = node < num_nodes
-    start = tl.load(pointers + node, mask=there, other=0).to(tl.int64)
-    stop = tl.load(pointers + node + 1, mask=there, other=0).to(tl.int64)
-    steps = tl.max((stop - start + LANES - 1) // LANES, axis=0).to(tl.int32)
-    return node, start + row % LANES, stop, steps
+    base = tl.load(pointers + block * (ROWS // LANES)).to(tl.int64)
+    start = (tl.load(pointers + node, mask=there, other=0).to(tl.int64) - base).to(tl.int32)
+    stop = (tl.load(pointers + node + 1, mask=there, other=0).to(tl.int64) - base).to(tl.int32)
+    start, stop = tl.where(there, start, 0), tl.where(there, stop, 0)
+    steps = tl.max((stop - start + LANES - 1) // LANES, axis=0)
+    return node, start + row % LANES, stop, base, steps
+
+
+@triton.jit
+def load_id(ids, place, stop):
+    """Load the ids at some places, 0 behind the end; nodes are counted in 32 bits, whatever the ids are stored in."""
+    return tl.load(ids + place, mask=place < stop, other=0).to(tl.int32)
 
 
 @triton.jit
@@ -87,7 +96,7 @@ def wide_product(x, y, SPLIT: tl.constexpr):
 def load_rows(x, node, there, stride, head, column, CHANNELS: tl.constexpr):
     """Load the channels of a head of some nodes, 0 where they are not there; [nodes, columns], as stored."""
     mask = there[:, None] & (column < CHANNELS)[None, :]
-    return tl.load(x + node[:, None] * stride + (head * CHANNELS + column)[None, :], mask=mask, other=0.0)
+    return tl.load(x + node[:, None].to(tl.int64) * stride + (head * CHANNELS + column)[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
@@ -103,7 +112,7 @@ def load_weight(
 def load_features(x, node, there, head, feature, HEADS: tl.constexpr, FEATURES: tl.constexpr):
     """Load D numbers of a head of some nodes from [N, H, D], 0 where they are not there; [nodes, features]."""
     mask = there[:, None] & (feature < FEATURES)[None, :]
-    return tl.load(x + (node[:, None] * HEADS + head) * FEATURES + feature[None, :], mask=mask, other=0.0)
+    return tl.load(x + (node[:, None].to(tl.int64) * HEADS + head) * FEATURES + feature[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
