@@ -63,10 +63,12 @@ def run(
     return done
 
 
-def run_tests(file: Path, folder: Path, *options: str) -> None:
+def run_tests(file: Path, folder: Path, *options: str, interpreter: bool = True) -> None:
     """Run a file of tests with those libraries; one that can't do without begins otherwise than pytest finds files.
 
-    `options` are options of pytest, such as ``"-k", "name"``.
+    `options` are options of pytest, such as ``"-k", "name"``; `interpreter` as for :func:`run`. What Triton compiles
+    is kept in `folder`.
     """
     run("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(REPOSITORY), "-c",
-        str(REPOSITORY / "pyproject.toml"), str(file), *options, folder=folder)  # fmt: skip
+        str(REPOSITORY / "pyproject.toml"), str(file), *options, folder=folder, interpreter=interpreter,
+        TRITON_CACHE_DIR=str(folder / "compiled"))  # fmt: skip

@@ -16,9 +16,9 @@ def attribute_gradient_kernel(
     HEADS: tl.constexpr, FEATURES: tl.constexpr, FEATURE_BLOCK: tl.constexpr, ROWS: tl.constexpr,
     SCALE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Compute ``sum over heads of alpha (g W) + dS (q W)`` of each edge's destination, [M, D]. Programs: blocks of edges.
+    """Compute ``sum over heads of alpha (g W) + dS (q W)`` of each edge's destination, [M, D].
 
-    Edges are sorted by destination, so neighbours read the same rows.
+    Programs: blocks of edges. Edges are sorted by destination, so neighbours read the same rows.
     """
     edge = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there, feature = edge < num_edges, tl.arange(0, FEATURE_BLOCK)

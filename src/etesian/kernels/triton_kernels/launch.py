@@ -331,9 +331,7 @@ class _Backward:
         )  # fmt: skip
         return projected
 
-    def attribute_gradient(
-        self, marks: Marks, projected_query: Tensor, dst: Tensor, attributes: Tensor
-    ) -> Tensor:
+    def attribute_gradient(self, marks: Marks, projected_query: Tensor, dst: Tensor, attributes: Tensor) -> Tensor:
         """Return the gradient of the attributes, [M, D]."""
         sizes = self.sizes
         of_attributes = torch.empty_like(attributes)
@@ -358,7 +356,9 @@ def _cut(tile: Tile) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run(kernel: str, run: Callable[[Tile], None], table: Tensor, sizes: Sizes, ends: tuple[int, int], measure: bool) -> None:
+def _run(
+    kernel: str, run: Callable[[Tile], None], table: Tensor, sizes: Sizes, ends: tuple[int, int], measure: bool
+) -> None:
     """Choose a tile for a kernel and run it; `table` is what it gathers rows of, `ends` the nodes it walks and not."""
     work = Work(kernel, table.device, table.dtype, *ends, sizes.num_edges, sizes.heads, sizes.channels, sizes.features,
                 sizes.channel_block)  # fmt: skip

@@ -177,6 +177,8 @@ def _on(tensor: Tensor) -> AbstractContextManager[Any]:
     if INTERPRETED:
         return nullcontext()
     if tensor.device.type == "cpu":
-        raise RuntimeError("the Triton kernels run on a GPU; on a CPU only under Triton's interpreter, TRITON_INTERPRET=1")
+        raise RuntimeError(
+            "the Triton kernels run on a GPU; on a CPU only under Triton's interpreter, TRITON_INTERPRET=1"
+        )
     context: AbstractContextManager[Any] = torch.get_device_module(tensor.device).device(tensor.device)
     return context

@@ -1,4 +1,4 @@
-"""Backward over destinations: the gradient of the query, and the sums of attributes that the weight's gradient needs."""
+"""Backward over destinations: the gradient of the query, and sums of attributes for the weight's gradient."""
 
 from __future__ import annotations
 

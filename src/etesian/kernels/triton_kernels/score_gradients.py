@@ -29,7 +29,7 @@ def score_gradients_kernel(
     ROWS: tl.constexpr, LANES: tl.constexpr, HEADS_FIRST: tl.constexpr,
     WIDE: tl.constexpr, SPLIT: tl.constexpr, STORE_PROJECTED: tl.constexpr,
 ):  # fmt: skip
-    """Compute alpha and its gradient ``g . v + (g W) . a`` side by side, [H, M, 2], and their products' sum, [H, N_dst].
+    """Compute alpha and its gradient ``g . v + (g W) . a``, [H, M, 2], and the sum of their products, [H, N_dst].
 
     That sum is the mean of the gradient under alpha. What the scores' gradient is made of,
     ``dS = alpha (gradient - mean) / sqrt(C)``, is only known when a node's last edge is, so it is left to the kernels

@@ -28,7 +28,7 @@ def place_of(index, blocks, HEADS: tl.constexpr, HEADS_FIRST: tl.constexpr):
 
 @triton.jit
 def rows_of(block, pointers, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """Return for each row its node, its first edge and the end of the node's edges; where edges are counted from; steps.
+    """Return for each row its node, its first edge and the end of the node's; where edges are counted from; steps.
 
     Edges are counted from the block's first, so that 32 bits hold their numbers: registers are what limits how many
     programs run side by side. Steps are what the row with the most edges takes. Rows behind the last node have none.
@@ -60,10 +60,9 @@ def nodes_of(block, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
 @triton.jit
 def sum_lanes(x, ROWS: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr):
     """Return the sums over the lanes of each node, [ROWS / LANES, COLUMNS]."""
-    if LANES == 1:
-        return x
-    else:
-        return tl.sum(tl.reshape(x, [ROWS // LANES, LANES, COLUMNS]), axis=1)
+    if LANES > 1:
+        x = tl.sum(tl.reshape(x, [ROWS // LANES, LANES, COLUMNS]), axis=1)
+    return x
 
 
 @triton.jit
@@ -76,9 +75,10 @@ def product(x, y, SPLIT: tl.constexpr):
     if SPLIT:
         high = y.to(tl.bfloat16)
         low = (y - high.to(tl.float32)).to(tl.bfloat16)
-        return tl.dot(x, high, tl.dot(x, low))
+        result = tl.dot(x, high, tl.dot(x, low))
     else:
-        return tl.dot(x.to(y.dtype), y, input_precision="ieee", out_dtype=y.dtype)
+        result = tl.dot(x.to(y.dtype), y, input_precision="ieee", out_dtype=y.dtype)
+    return result
 
 
 @triton.jit
@@ -87,9 +87,10 @@ def wide_product(x, y, SPLIT: tl.constexpr):
     if SPLIT:
         high = x.to(tl.bfloat16)
         low = (x - high.to(tl.float32)).to(tl.bfloat16)
-        return product(high, y, True) + tl.dot(low, y.to(tl.bfloat16))
+        result = product(high, y, True) + tl.dot(low, y.to(tl.bfloat16))
     else:
-        return tl.dot(x, y, input_precision="ieee", out_dtype=y.dtype)
+        result = tl.dot(x, y, input_precision="ieee", out_dtype=y.dtype)
+    return result
 
 
 @triton.jit

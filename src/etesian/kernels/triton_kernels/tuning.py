@@ -169,7 +169,7 @@ def _warps(rows: int, work: Work) -> int:
 def _fastest(work: Work, run: Callable[[Tile], None]) -> Tile:
     from triton.testing import do_bench
 
-    times = {tile: do_bench(lambda tile=tile: run(tile), warmup=5, rep=20, return_mode="median")  # type: ignore[misc]
+    times = {tile: do_bench(lambda tile=tile: run(tile), warmup=5, rep=20, return_mode="median")
              for tile in candidates(work)}  # fmt: skip
     return min(times, key=lambda tile: times[tile])
 
