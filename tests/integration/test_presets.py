@@ -169,9 +169,7 @@ def test_liger_without_a_gpu_says_so(preset: str, tmp_path: Path) -> None:
 def test_graph_attention_in_triton_without_a_gpu_says_so(tmp_path: Path) -> None:
     done = run("etesian", "kernels", "check", chosen("triton"), folder=tmp_path, interpreter=False, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert (
-        "slot GraphAttention of the model: etesian.kernels.triton_kernels.attention.Triton" in done.stderr
-    )
+    assert "slot GraphAttention of the model: etesian.kernels.triton_kernels.attention.Triton" in done.stderr
     assert "its forward pass fails: RuntimeError: the Triton kernels run on a GPU" in done.stderr
     assert "run on a GPU, system=gpu, or model.layer_kernels.GraphAttention._target_=etesian.kernels.fac" in done.stderr
 

@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from etesian.kernels.triton_kernels.attribute_gradient import attribute_gradient_kernel
+from etesian.kernels.triton_kernels.attribute_sums import attribute_sums_kernel
 from etesian.kernels.triton_kernels.outputs import outputs_kernel
 from etesian.kernels.triton_kernels.projections import projections_kernel
 from etesian.kernels.triton_kernels.query_gradient import query_gradient_kernel
@@ -33,8 +34,9 @@ IDS = {"src", "dst", "pointers", "permutation"}
 COUNTS = {"num_dst", "num_src", "num_nodes", "num_edges", "blocks", "nodes_a_part"}
 
 CONSTANTS = {"HEADS": 16, "CHANNELS": 64, "FEATURES": 11, "CHANNEL_BLOCK": 64, "FEATURE_BLOCK": 16,
-             "SCALE": 0.125, "BIAS": True, "STORE_PROJECTED": True, "STORE_SUMS": True, "PROJECT": True}  # fmt: skip
-WALKS = [scores_kernel, outputs_kernel, score_gradients_kernel, query_gradient_kernel, source_gradients_kernel]
+             "SCALE": 0.125, "BIAS": True, "STORE_PROJECTED": True, "STORE_BY_ALPHA": True, "PROJECT": True}  # fmt: skip
+GATHERS = [outputs_kernel, query_gradient_kernel, source_gradients_kernel]
+WALKS = [scores_kernel, score_gradients_kernel, attribute_sums_kernel, *GATHERS]
 PRODUCTS = [weight_gradient_kernel, projections_kernel, attribute_gradient_kernel]
 HOPPER, MI300 = GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)
 DTYPES = {"bf16": (tl.float32, True), "fp16": (tl.float32, False), "fp32": (tl.float32, False)}
@@ -86,8 +88,7 @@ def test_small_products_on_hopper(kernel: Any, dtype: str) -> None:
     assert "wgmma" not in compiled.asm["ptx"]  # wrong results were seen where warps multiply together
 
 
-@pytest.mark.parametrize("kernel", [outputs_kernel, query_gradient_kernel, source_gradients_kernel],
-                         ids=lambda kernel: kernel.__name__)  # fmt: skip
+@pytest.mark.parametrize("kernel", GATHERS, ids=lambda kernel: kernel.__name__)
 def test_the_loop_over_rows_has_one_layout(kernel: Any) -> None:
     """What is gathered is added where it arrives: no exchange between threads inside a loop."""
     compiled = build(kernel, HOPPER, "bf16", 1, ROWS=16, LANES=1, HEADS_FIRST=False)

@@ -14,7 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
-from etesian.kernels.triton_kernels import launch
+from etesian.kernels.triton_kernels import backward, launch
 from etesian.kernels.triton_kernels.scores import scores_kernel
 
 INTERPRETED = not isinstance(scores_kernel, triton.runtime.JITFunction)
@@ -121,9 +121,9 @@ def graph_attention_backward(
     """
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
     with _on(query):
-        return launch.backward(
+        return backward.backward(
             grad, scores, normalisers, inputs, src, dst, dst_ptr, src_perm, src_ptr,
-            launch.Needed(*needed), measure=tune,
+            backward.Needed(*needed), measure=tune,
         )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def _(
     tune: bool,
 ) -> list[Tensor]:
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
-    asked = launch.asked(inputs, launch.Needed(*needed))
+    asked = backward.asked(inputs, backward.Needed(*needed))
     return [t.new_empty(t.shape) if wanted else query.new_empty(0) for t, wanted in asked]
 
 

@@ -52,8 +52,6 @@ def outputs_kernel(
         alpha = tl.exp2(tl.load(scores + place, mask=valid, other=-float("inf")) - normaliser)
         a = load_attributes(attributes, place, valid, feature, FEATURES)
         summed_a += alpha[:, None] * a.to(WIDE)
-    w = load_weight(weight, head, channel[None, :], feature[:, None], CHANNELS, FEATURES, WIDE)
-    of_edges = wide_product(summed_a, w, SPLIT)
 
     summed = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
     source = load_id(src, edge, stop)
@@ -66,7 +64,8 @@ def outputs_kernel(
         summed += alpha[:, None] * v.to(WIDE)
         edge, source = later, next_source
 
-    result = sum_lanes(summed + of_edges, ROWS, LANES, CHANNEL_BLOCK)
+    w = load_weight(weight, head, channel[None, :], feature[:, None], CHANNELS, FEATURES, WIDE)
+    result = sum_lanes(summed + wide_product(summed_a, w, SPLIT), ROWS, LANES, CHANNEL_BLOCK)
     node, there = nodes_of(block, num_dst, ROWS, LANES)
     if BIAS:
         b = tl.load(bias + head * CHANNELS + channel, mask=channel < CHANNELS, other=0.0).to(WIDE)

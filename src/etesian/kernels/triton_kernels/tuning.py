@@ -19,7 +19,7 @@ import torch
 
 from etesian.files import write_json
 
-KERNELS = ("scores", "outputs", "score_gradients", "query_gradient", "source_gradients")
+KERNELS = ("scores", "outputs", "score_gradients", "attribute_sums", "query_gradient", "source_gradients")
 """The kernels that walk over edges; each has a choice of its own."""
 
 CACHE_BYTES = 32 * 2**20
@@ -117,7 +117,7 @@ def by_table(work: Work) -> Tile:
     """
     degree = work.edges / max(1, work.nodes)
     lanes = next((lanes for lanes in (1, 2, 4, 8) if degree <= 6 * lanes), 16)
-    tables = 1 if work.kernel in ("scores", "outputs", "score_gradients", "query_gradient") else 2
+    tables = 2 if work.kernel == "source_gradients" else 1  # queries and gradients
     a_head = work.others * work.channels * work.dtype.itemsize * tables
     stays = a_head <= CACHE_BYTES < a_head * work.heads
     return Tile(16, lanes, not stays, _warps(16, work))
