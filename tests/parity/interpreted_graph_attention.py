@@ -200,6 +200,12 @@ def test_another_shape_is_refused(position: int) -> None:
         TritonGraphAttention(2, 4)(*inputs, edges)
 
 
+def test_more_edges_than_are_counted_are_refused() -> None:
+    edges = some_edges()
+    with pytest.raises(ValueError, match="more than 2147483647 nodes or edges"):
+        TritonGraphAttention(2, 4)(*make_inputs(edges, 2, 4, 3, bias=True), replace(edges, num_src=2**31))
+
+
 def test_another_dtype_is_refused() -> None:
     edges = some_edges()
     inputs = make_inputs(edges, 2, 4, 3, bias=True)

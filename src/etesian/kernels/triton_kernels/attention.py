@@ -26,6 +26,9 @@ from etesian.kernels.triton_kernels.ops import graph_attention
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
+MOST = 2**31 - 1
+"""Nodes and edges at most: the kernels count them in 32 bits. Tensors may hold more numbers than that."""
+
 
 class TritonGraphAttention(nn.Module):
     """Graph attention in Triton.
@@ -66,7 +69,8 @@ class TritonGraphAttention(nn.Module):
         TypeError
             If a tensor has a dtype that the kernels don't know.
         ValueError
-            If a tensor has another shape than heads, channels and edges make it.
+            If a tensor has another shape than heads, channels and edges make it, or lies on another device, or the
+            graph has 2^31 nodes or edges.
         """
         self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
         out, _, _ = graph_attention(
@@ -86,6 +90,8 @@ class TritonGraphAttention(nn.Module):
         edges: Edges,
     ) -> None:
         """Refuse what the kernels would read past the end of; shapes only, nothing waits for the device."""
+        if max(edges.num_dst, edges.num_src, edges.num_edges) > MOST:
+            raise ValueError(f"the graph has more than {MOST} nodes or edges")
         heads, channels, features = self.num_heads, self.head_channels, edge_attr.shape[-1]
         due = {
             "query": (query, (edges.num_dst, heads, channels)),

@@ -32,13 +32,12 @@ def source_gradients_kernel(
 
     by_ds = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
     by_alpha = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
-    edge = tl.load(permutation + place, mask=place < stop, other=0)
-    next_edge = tl.load(permutation + place + LANES, mask=place + LANES < stop, other=0)
+    edge = load_id(permutation, place, stop)
+    next_edge = load_id(permutation, place + LANES, stop)
     target = load_id(dst, edge, num_edges)
     for _ in range(steps):
         valid = place < stop
-        after = place + 2 * LANES
-        edge_after = tl.load(permutation + after, mask=after < stop, other=0)
+        edge_after = load_id(permutation, place + 2 * LANES, stop)
         next_target = load_id(dst, next_edge, num_edges)
         pair = pairs + edge.to(tl.int64) * 2
         alpha = tl.load(pair, mask=valid, other=0.0)

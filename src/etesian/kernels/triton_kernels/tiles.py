@@ -46,7 +46,7 @@ def rows_of(block, pointers, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr)
 
 @triton.jit
 def load_id(ids, place, stop):
-    """Load the ids at some places, 0 behind the end; nodes are counted in 32 bits, whatever the ids are stored in."""
+    """Load the ids at some places, 0 behind the end; of nodes and edges there are fewer than 2^31, however stored."""
     return tl.load(ids + place, mask=place < stop, other=0).to(tl.int32)
 
 

@@ -127,7 +127,7 @@ def candidates(work: Work) -> list[Tile]:
     """Return the tiles that are measured, at most 18, that of the table first."""
     first = by_table(work)
     lanes = [lanes for lanes in (first.lanes, first.lanes // 2, first.lanes * 2) if 1 <= lanes <= 16]
-    shapes = [(16, _warps(16, work)), (32, _warps(16, work)), (32, _warps(32, work))]
+    shapes = [(16, _warps(16, work)), (16, _warps(32, work)), (32, _warps(32, work))]
     tiles = [
         Tile(rows, lane, heads_first, warps)
         for heads_first in (first.heads_first, not first.heads_first)
