@@ -89,7 +89,7 @@ def asked(
 ) -> list[tuple[Tensor, bool]]:
     """Return for each gradient what it is shaped like, and whether it is computed; one that is not is empty."""
     query, key, value, attributes, weight, bias = inputs
-    return [(query, needed.query or needed.weight), (key, needed.sources), (value, needed.sources),
+    return [(query, needed.query), (key, needed.sources), (value, needed.sources),
             (attributes, needed.attributes), (weight, needed.weight),
             (weight if bias is None else bias, needed.weight and bias is not None)]  # fmt: skip
 
