@@ -3,15 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := .kernels/.installed
+PEERS := .peers/.installed
 ARGS ?=
-# layer_kernels.py needs a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs it.
-BENCHMARKS ?= $(filter-out benchmarks/layer_kernels.py,$(wildcard benchmarks/*.py))
+# These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one. peer_attention.py is a part of graph_attention.py.
+ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention peer_attention)
+BENCHMARKS ?= $(filter-out $(ON_A_GPU),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help venv kernels train test test-slow lint format docs bench wheel clean
+.PHONY: help venv kernels peers train test test-slow lint format docs bench wheel clean
 
 help:
-	@echo "make venv | kernels | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+	@echo "make venv | kernels | peers | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
 
 venv: $(STAMP)
 
@@ -22,9 +24,10 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 kernels: $(if $(ETESIAN_TEST_KERNELS),,$(KERNELS))
+peers: $(if $(ETESIAN_TEST_PEERS),,$(PEERS))
 
-# Optional kernel libraries, for tests that name them; the environment itself stays without. New when the pins change.
-$(KERNELS): tests/kernels.txt | $(STAMP)
+# Libraries for tests that name them; the environment itself stays without. New when the pins change.
+$(KERNELS) $(PEERS): .%/.installed: tests/%.txt | $(STAMP)
 	rm -rf $(@D)
 	$(BIN)/python -m pip install --no-deps --target $(@D) -r $<
 	touch $@
@@ -32,10 +35,10 @@ $(KERNELS): tests/kernels.txt | $(STAMP)
 train: venv
 	$(BIN)/anemoi-training train $(ARGS)
 
-test: venv kernels
+test: venv kernels peers
 	$(PYTEST) -m "not slow and not gpu and not slurm" $(ARGS)
 
-test-slow: venv kernels
+test-slow: venv kernels peers
 	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
 
 lint: venv

@@ -112,11 +112,26 @@ def layer_kernels(results: dict[str, Any]) -> str:
     """Times of kernels by slot and shape, then of whole steps by preset; of each run of the benchmark."""
     parts: list[str] = []
     for run in results["runs"].values():
+        parts += [f"**{_experiment(run['settings'])}**"]
         parts += [_slot_figures(slot) for slot in run["slots"]]
         if run["end_to_end"] is not None:
             parts.append(_steps_figures(run["end_to_end"]))
         parts.append(_circumstances(run))
     return "\n\n".join(parts)
+
+
+def _experiment(settings: dict[str, Any]) -> str:
+    """Return what was measured: the config with what was changed of its model, or rows by themselves."""
+    if settings["rows"] is not None:
+        return f"By themselves, {settings['precision']}"
+    changed = [override for override in settings["overrides"] if override.partition("=")[0].startswith("model")]
+    return " ".join([f"Config {settings['config_name']}", *changed])
+
+
+def _short(kernel: str) -> str:
+    """Return the name of a kernel without its module: `RMSNorm(eps=1e-06)`."""
+    path, bracket, arguments = kernel.partition("(")
+    return path.rpartition(".")[2] + bracket + arguments
 
 
 def _slot_figures(slot: dict[str, Any]) -> str:
@@ -125,10 +140,11 @@ def _slot_figures(slot: dict[str, Any]) -> str:
     floor = slot["floor_ms"]["forward_backward"]
     rows, lacking = [], []
     for kernel in slot["kernels"]:
-        name = f"`{kernel['kernel']}`{', compiled' if kernel['compiled'] else ''}"
+        name = f"`{_short(kernel['kernel'])}`{', compiled' if kernel['compiled'] else ''}"
         both, errors = kernel["forward_backward_ms"], kernel["relative_error"]
         if both is None:
-            lacking.append(f"{name}: {kernel['reason']}")
+            reason = kernel["reason"].partition(" Explanation:")[0]
+            lacking.append(f"`{kernel['kernel']}`{', compiled' if kernel['compiled'] else ''}: {reason}")
             continue
         spread = (both["max"] - both["min"]) / 2 / both["median"]
         alone = both["device"]
@@ -156,7 +172,7 @@ def _steps_figures(steps: dict[str, Any]) -> str:
     heads = ["preset", "step, ms", "fastest to slowest round", "samples a second", "first step, s", "peak memory, GB",
              "compiled graphs"]  # fmt: skip
     batch = " x ".join(f"{size:,} {name.replace('_', ' ')}" for name, size in steps["batch"].items())
-    return f"Whole training steps, {batch}; {steps['memory']}:\n\n{_table(heads, rows)}"
+    return f"Whole training steps of {batch}; {steps['memory']}:\n\n{_table(heads, rows)}"
 
 
 def _circumstances(run: dict[str, Any]) -> str:
@@ -171,9 +187,76 @@ def _circumstances(run: dict[str, Any]) -> str:
     )
 
 
+def graph_attention(results: dict[str, Any]) -> str:
+    """Times, memory and errors of graph attention beside the peer's on the graphs of a model, then the sweeps."""
+    parts = [_attention_on(work) for work in results["works"] if work["group"] == "graphs"]
+    for group, head in (("degree", "edges into each node"), ("channels", "heads x channels")):
+        works = [work for work in results["works"] if work["group"] == group]
+        if works:
+            parts.append(f"{_number_of_nodes(works[0])}, forward + backward, ms:\n\n{_attention_sweep(works, head)}")
+    here, settings = results["environment"], results["settings"]
+    versions = [f"{name} {here['versions'][name]}" for name in ("torch", "triton", "anemoi-models")
+                if here["versions"].get(name)]  # fmt: skip
+    copy = results["measured_on_the_device"]["copy_bytes_per_second"] / 1e12
+    note = (
+        f"{settings['device_name']}, `{settings['precision']}`, {settings['edge_features']} edge features, median of "
+        f"{_count(settings['repeats'], 'round')}, {', '.join(versions)}, {here['date'][:10]}; a copy moves "
+        f"{copy:.2f} TB/s there. The floor is the time in which that moves the bytes of inputs, output and gradients."
+    )
+    return "\n\n".join([*parts, note])
+
+
+_GRAPHS = {"mesh": "Mesh to mesh", "encoder": "Data to mesh", "decoder": "Mesh to data"}
+
+
+def _attention_on(work: dict[str, Any]) -> str:
+    rows, lacking = [], []
+    for kernel in work["kernels"]:
+        both, errors, peer = kernel["forward_backward_ms"], kernel["relative_error"], kernel["beside_peer"] or {}
+        if both is None:
+            lacking.append(f"`{kernel['name']}`: {kernel['reason']}")
+            continue
+        best = min(both["median"], both["device"] or both["median"])
+        rows.append([
+            f"`{kernel['name']}`", f"{kernel['forward_ms']['median']:.3g}", _times(peer.get("forward_speed")),
+            f"{both['median']:.3g}", _times(peer.get("speed")), f"{best / work['floor_ms']['forward_backward']:.1f}",
+            "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}", _times(peer.get("memory")),
+            f"{errors['output']:.1e}", f"{max(errors['gradients'].values()):.1e}", _times(peer.get("worst_error")),
+        ])  # fmt: skip
+    heads = ["kernel", "forward, ms", "speed, the peer's = 1", "forward + backward, ms", "speed, the peer's = 1",
+             "times the floor", "peak memory, GB", "the peer's = 1", "error of the output", "largest of the gradients",
+             "largest ratio to the peer's"]  # fmt: skip
+    nodes = f"{work['num_src']:,} to {work['num_dst']:,} nodes, {work['num_edges']:,} edges"
+    caption = f"{_GRAPHS[work['name']]}, {nodes}, {work['heads']} heads x {work['head_channels']} channels:"
+    lines = [caption, "", _table(heads, rows)]
+    return "\n".join([*lines, "", f"Not timed: {'; '.join(lacking)}."] if lacking else lines)
+
+
+def _attention_sweep(works: list[dict[str, Any]], head: str) -> str:
+    timed = [kernel["name"] for work in works for kernel in work["kernels"] if kernel["forward_backward_ms"]]
+    names = list(dict.fromkeys(timed))
+    rows = []
+    for work in works:
+        times = {kernel["name"]: kernel["forward_backward_ms"] for kernel in work["kernels"]}
+        row = ["" if times.get(name) is None else f"{times[name]['median']:.3g}" for name in names]
+        rows.append([work["name"], *row, f"{work['floor_ms']['forward_backward']:.3g}"])
+    return _table([head, *(f"`{name}`" for name in names), "floor"], rows)
+
+
+def _number_of_nodes(work: dict[str, Any]) -> str:
+    return f"{work['num_dst']:,} nodes, {work['num_edges']:,} edges" if work["group"] == "channels" else (
+        f"{work['num_dst']:,} nodes with equally many edges each"
+    )  # fmt: skip
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
+    "graph_attention": graph_attention,
     "graph_attention_cpu": graph_attention_cpu,
     "layer_kernels": layer_kernels,
     "shallow_water": shallow_water,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,12 @@ def make_store(tmp_path: Path) -> Callable[..., Path]:
         return write_store(tmp_path / name, **options)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def _own_determinism() -> Iterator[None]:
+    """Set back what a run in this process may have set for all of it."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(False)

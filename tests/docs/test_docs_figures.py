@@ -68,16 +68,53 @@ def test_kernels_and_steps_are_laid_out(filler) -> None:
         "end_to_end": {"presets": [step], "batch": {"batch": 2, "grid_points": 2592}, "memory": "all stay"},
         "environment": {"accelerator": {"names": ["A CARD"]}, "versions": {"torch": "2.0", "triton": None},
                         "date": "2026-01-02T03:04:05+00:00"},
-        "settings": {"device": "cuda", "precision": "bf16-mixed", "channels": 1024, "repeats": 9},
+        "settings": {"device": "cuda", "precision": "bf16-mixed", "channels": 1024, "repeats": 9,
+                     "rows": None, "config_name": "o96", "overrides": ["model=transformer", "training.seed=1"]},
         "measured_on_the_device": {"copy_bytes_per_second": 4.25e12},
     }  # fmt: skip
     text = filler.layer_kernels({"runs": {"norms": run}})
-    row = "| `torch.nn.LayerNorm(eps=1e-05)`, compiled | 0.5 | 0.5 | 10% | 0.25 | 2.50 | 2.50 | 2.0e-03 | 4.0e-03 |"
+    row = "| `LayerNorm(eps=1e-05)`, compiled | 0.5 | 0.5 | 10% | 0.25 | 2.50 | 2.50 | 2.0e-03 | 4.0e-03 |"
     assert row in text
+    assert "**Config o96 model=transformer**" in text
     assert "`LayerNorm` on 40,962 rows (input 40,962 x 1,024 bfloat16); floor 0.1 ms:" in text
     assert "Not timed: `some.Norm`: it is missing." in text
     assert "| `torch` | 0.5 | 0.5 to 0.6 | 2 | 9.0 | 4.0 | 3 |" in text
-    assert "A CARD, `training.precision=bf16-mixed`, 1,024 channels, median of 9 rounds, torch 2.0, 2026-01-02" in text
+    assert "A CARD, `bf16-mixed`, 1,024 channels, median of 9 rounds, torch 2.0, 2026-01-02" in text
+
+
+def attention_kernel(name: str, forward: float, both: float, **beside_peer: float) -> dict:
+    return {
+        "name": name, "forward_ms": {"median": forward}, "forward_backward_ms": {"median": both, "device": both / 2},
+        "peak_bytes": 1e9 * both, "relative_error": {"output": 2e-3, "gradients": {"query": 3e-3, "key": 1e-3}},
+        "reason": None, "beside_peer": beside_peer or None,
+    }  # fmt: skip
+
+
+def test_graph_attention_is_laid_out_beside_the_peer(filler) -> None:
+    peer = attention_kernel("peer triton", 1.0, 4.0)
+    ratios = {"speed": 4.0, "forward_speed": 2.0, "memory": 0.25, "worst_error": 1.5}
+    own = attention_kernel("triton", 0.5, 1.0, **ratios)
+    lacking = attention_kernel("pyg", 1.0, 1.0) | {"forward_backward_ms": None, "reason": "no memory"}
+    mesh = {
+        "group": "graphs", "name": "mesh", "num_src": 40962, "num_dst": 40962, "num_edges": 327660, "heads": 16,
+        "head_channels": 64, "floor_ms": {"forward": 0.1, "forward_backward": 0.25}, "kernels": [peer, own, lacking],
+    }  # fmt: skip
+    sweep = mesh | {"group": "degree", "name": "3", "kernels": [peer, lacking]}
+    results = {
+        "works": [mesh | {"group": "small"}, mesh, sweep],
+        "environment": {"versions": {"torch": "2.0", "triton": None, "anemoi-models": "0.19.0"},
+                        "date": "2026-01-02T03:04:05+00:00"},
+        "settings": {"device_name": "A CARD", "precision": "bf16-true", "edge_features": 11, "repeats": 15},
+        "measured_on_the_device": {"copy_bytes_per_second": 4.25e12},
+    }  # fmt: skip
+    text = filler.graph_attention(results)
+    assert text.count("Mesh to mesh, 40,962 to 40,962 nodes, 327,660 edges, 16 heads x 64 channels:") == 1
+    assert "| `peer triton` | 1 |  | 4 |  | 8.0 | 4.00 |  | 2.0e-03 | 3.0e-03 |  |" in text
+    assert "| `triton` | 0.5 | 2.00 | 1 | 4.00 | 2.0 | 1.00 | 0.25 | 2.0e-03 | 3.0e-03 | 1.50 |" in text
+    assert "Not timed: `pyg`: no memory." in text
+    assert "| edges into each node | `peer triton` | floor |" in text
+    assert "| 3 | 4 | 0.25 |" in text
+    assert "A CARD, `bf16-true`, 11 edge features, median of 15 rounds, torch 2.0, anemoi-models 0.19.0" in text
 
 
 def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +126,4 @@ def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypat
     run = json.loads((tmp_path / "results.json").read_text())
     text = filler.layer_kernels({"runs": {"quick": run}})
     assert "`Activation` on 30 rows (input 30 x 128 float32)" in text
-    assert "| `torch.nn.ReLU` | " in text
+    assert "| `ReLU` | " in text

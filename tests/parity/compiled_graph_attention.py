@@ -33,8 +33,8 @@ ROWS_OF = {"query", "key", "value", "grad", "out", "query_grad", "key_grad", "va
 IDS = {"src", "dst", "pointers", "permutation"}
 COUNTS = {"num_dst", "num_src", "num_nodes", "num_edges", "blocks", "nodes_a_part"}
 
-CONSTANTS = {"HEADS": 16, "CHANNELS": 64, "FEATURES": 11, "CHANNEL_BLOCK": 64, "FEATURE_BLOCK": 16, "SCALE": 0.125, "BIAS": True,
-             "STORE_PROJECTED": True, "STORE_BY_ALPHA": True, "PROJECT": True}  # fmt: skip
+CONSTANTS = {"HEADS": 16, "CHANNELS": 64, "FEATURES": 11, "CHANNEL_BLOCK": 64, "FEATURE_BLOCK": 16, "SCALE": 0.125,
+             "BIAS": True, "STORE_PROJECTED": True, "STORE_BY_ALPHA": True, "PROJECT": True}  # fmt: skip
 GATHERS = [outputs_kernel, query_gradient_kernel, source_gradients_kernel]
 WALKS = [scores_kernel, score_gradients_kernel, attribute_sums_kernel, *GATHERS]
 PRODUCTS = [weight_gradient_kernel, projections_kernel, attribute_gradient_kernel]

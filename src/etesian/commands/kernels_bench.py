@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Compare kernels, or whole steps."""
     options = Options(args)
+    _quieten_torch()
     config, composed = common.load_config(args, [*args.overrides, *options.overrides])
     if args.end_to_end:
         from etesian.commands.kernels_steps import bench_steps
@@ -83,6 +84,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.write is not None:
         _write_preset(args, config, choices)
     return 0
+
+
+def _quieten_torch() -> None:
+    """Keep what torch remarks on single kernels out of the tables: that one is slow is what they show."""
+    import logging
+    import warnings
+
+    for name in ("torch._higher_order_ops.triton_kernel_wrap", "liger_kernel.backends.registry"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (".*Cannot dispatch to fused implementation.*", ".*This DataLoader will create.*",
+                    ".*TensorFloat32 tensor cores.*"):  # fmt: skip
+        warnings.filterwarnings("ignore", message=message)
 
 
 class Options:

@@ -230,3 +230,26 @@ def test_norms_tell_what_the_next_slot_gets() -> None:
     kernels = resolve_kernels(settings, preset=None, overrides=[])
     found = returned_dtypes(kernels.processor, settings, Machine(CPU, "bf16-mixed"))
     assert found == {"LayerNorm": torch.float32, "QueryNorm": torch.bfloat16, "KeyNorm": torch.bfloat16}
+
+
+def test_kernels_may_be_checked_only() -> None:
+    kernel = own(bench("Activation", Plan(0, compiled=False), target="torch.nn.SiLU"))
+    assert kernel.errors is not None
+    assert kernel.errors.worst_gradient < 1e-5
+    assert (kernel.forward, kernel.both, kernel.reason) == (None, None, "")
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_forward_pass_of_inference_keeps_no_gradients(inference: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    plain = torch.nn.SiLU.forward
+
+    def forward(self: torch.nn.SiLU, x: torch.Tensor) -> torch.Tensor:
+        kept.append(torch.is_grad_enabled())
+        return plain(self, x)
+
+    monkeypatch.setattr(torch.nn.SiLU, "forward", forward)
+    plan = Plan(2, 1e-4, compiled=False, inference=inference)
+    assert own(bench("Activation", plan, target="torch.nn.SiLU")).both is not None
+    assert (False in kept) == inference
+    assert True in kept

@@ -7,23 +7,13 @@ from __future__ import annotations
 
 import torch
 from flash_attn import flash_attn_func
-from torch import Tensor, nn
+from torch import Tensor
+
+from etesian.kernels.attention.base import Attention
 
 
-class FlashAttention(nn.Module):
-    """Attention by ``flash_attn.flash_attn_func``.
-
-    Parameters
-    ----------
-    num_heads, head_channels : int
-        H and C.
-    window_size : int or None
-        How far a position sees to either side; None: everywhere.
-    """
-
-    def __init__(self, num_heads: int, head_channels: int, window_size: int | None = None) -> None:
-        super().__init__()
-        self.num_heads, self.head_channels, self.window_size = num_heads, head_channels, window_size
+class FlashAttention(Attention):
+    """Attention by ``flash_attn.flash_attn_func``."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend; see :data:`etesian.kernels.slots.ATTENTION_CALL`. Queries and keys get the dtype of the value.

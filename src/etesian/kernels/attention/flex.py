@@ -10,8 +10,10 @@ import functools
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from etesian.kernels.attention.base import Attention
 
 BLOCK = 128
 """Positions in a block."""
@@ -20,22 +22,11 @@ _KEPT_MASKS = 16
 _masks: dict[tuple[int, int, torch.device], BlockMask] = {}
 
 
-class FlexAttention(nn.Module):
+class FlexAttention(Attention):
     """Attention by ``torch.nn.attention.flex_attention``.
 
     On a CPU it is not compiled, forms all scores, and has no backward pass.
-
-    Parameters
-    ----------
-    num_heads, head_channels : int
-        H and C.
-    window_size : int or None
-        How far a position sees to either side; None: everywhere.
     """
-
-    def __init__(self, num_heads: int, head_channels: int, window_size: int | None = None) -> None:
-        super().__init__()
-        self.num_heads, self.head_channels, self.window_size = num_heads, head_channels, window_size
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend; see :data:`etesian.kernels.slots.ATTENTION_CALL`. Queries and keys get the dtype of the value."""

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from etesian.kernels.attention.base import Attention
 
 
-class ReferenceAttention(nn.Module):
-    """Attention in plain PyTorch, any device and dtype; memory grows with the square of the number of nodes.
-
-    Parameters
-    ----------
-    num_heads, head_channels : int
-        H and C.
-    window_size : int or None
-        How far a position sees to either side; None: everywhere.
-    """
-
-    def __init__(self, num_heads: int, head_channels: int, window_size: int | None = None) -> None:
-        super().__init__()
-        self.num_heads, self.head_channels, self.window_size = num_heads, head_channels, window_size
+class ReferenceAttention(Attention):
+    """Attention in plain PyTorch, any device and dtype; memory grows with the square of the number of nodes."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend; see :data:`etesian.kernels.slots.ATTENTION_CALL`.

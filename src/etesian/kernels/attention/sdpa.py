@@ -10,8 +10,10 @@ nothing of the size N x N exists, and the work grows with N w.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+
+from etesian.kernels.attention.base import Attention
 
 SMALLEST_BLOCK = 64
 """Queries in a block, if the window is not larger: fewer would be more work for the device than they save."""
@@ -19,20 +21,8 @@ LARGEST_BLOCK = 1024
 """The widest window that is also the number of queries in a block; beyond, this is the number."""
 
 
-class ScaledDotProductAttention(nn.Module):
-    """Attention by torch's own function.
-
-    Parameters
-    ----------
-    num_heads, head_channels : int
-        H and C.
-    window_size : int or None
-        How far a position sees to either side; None: everywhere.
-    """
-
-    def __init__(self, num_heads: int, head_channels: int, window_size: int | None = None) -> None:
-        super().__init__()
-        self.num_heads, self.head_channels, self.window_size = num_heads, head_channels, window_size
+class ScaledDotProductAttention(Attention):
+    """Attention by torch's own function."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend; see :data:`etesian.kernels.slots.ATTENTION_CALL`."""

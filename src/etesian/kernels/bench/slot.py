@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,19 +32,22 @@ class Plan:
     Attributes
     ----------
     repeats : int
-        Rounds.
+        Rounds; with 0 kernels are checked, and not timed.
     min_seconds : float
         Time that all samples of one kernel take together at least.
     compiled : bool
         Whether compiled forms take part.
     backend : str, optional
         Of ``torch.compile``; its default when left out.
+    inference : bool
+        Whether the forward pass by itself runs as in inference: nothing is kept for a backward pass.
     """
 
     repeats: int = 9
     min_seconds: float = 0.2
     compiled: bool = True
     backend: str | None = None
+    inference: bool = False
 
 
 @dataclass
@@ -197,7 +201,9 @@ def _time(
         if form.writes_cotangent:
             prepare[str(number)] = _copies(shared[dtype], seeds)
         forward[str(number)], both[str(number)] = _works(form.layer, case, sets, seeds, machine)
-    if not forms:
+        if plan.inference:
+            forward[str(number)] = torch.no_grad()(forward[str(number)])
+    if not forms or not plan.repeats:
         return
     times = {
         "forward": interleave(forward, clock, repeats=plan.repeats, min_seconds=plan.min_seconds),
@@ -243,11 +249,16 @@ def _entered_often(machine: Machine) -> Callable[[], AbstractContextManager[Any]
     return (lambda: context) if isinstance(context, torch.autocast) else machine.context
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""What differs from process to process in the text of an object."""
+
+
 def _reason(cause: BaseException, compiled: bool) -> str:
     if isinstance(cause, UserError) and cause.__cause__ is not None:
         cause = cause.__cause__
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    text = f"{type(cause).__name__}: {' '.join(lines[:2])}" if lines else type(cause).__name__
+    told = _ADDRESS.sub("", " ".join(lines[:2]).partition(" Explanation:")[0])
+    text = f"{type(cause).__name__}: {told}" if told else type(cause).__name__
     text = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."
     return f"can't be compiled: {text}" if compiled else f"fails: {text}"
 

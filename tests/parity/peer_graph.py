@@ -1,19 +1,21 @@
-"""The same graph as anemoi-graphs 0.9 builds, up to the numbering of the hidden nodes."""
+"""The same graph as anemoi-graphs 0.9 builds, up to the numbering of the hidden nodes.
+
+Run by ``test_peers.py``, in a process that has the peer.
+"""
 
 import numpy as np
 import pytest
 import torch
+from anemoi.graphs import edges as peer_edges
+from anemoi.graphs import nodes as peer_nodes
+from anemoi.graphs.edges import attributes as peer_attributes
+from anemoi.graphs.nodes.builders import from_vectors as vectors
 from scipy.spatial import cKDTree
 from torch_geometric.data import HeteroData
 
 from etesian.graph.build import build_graph
 from etesian.graph.nodes import to_xyz
 from etesian.schema.graph import GraphSettings
-
-peer_edges = pytest.importorskip("anemoi.graphs.edges", exc_type=ImportError)
-peer_attributes = pytest.importorskip("anemoi.graphs.edges.attributes", exc_type=ImportError)
-peer_nodes = pytest.importorskip("anemoi.graphs.nodes", exc_type=ImportError)
-vectors = pytest.importorskip("anemoi.graphs.nodes.builders.from_vectors", exc_type=ImportError)
 
 
 def scattered(number=3000):
