@@ -98,7 +98,7 @@ def test_the_way_back_leaves_nothing_of_the_other_kernel() -> None:
     )
     assert way_back(own, replace(new, component="decoder")) == [
         "~model.decoder.layer_kernels.Activation.approximate",
-        '++model.decoder.layer_kernels.Activation={_target_:my.Act,mode:"a b",n:1,on:[true,null]}',
+        '++model.decoder.layer_kernels.Activation={_target_:my.Act,mode:"a b",n:1,flags:[true,null]}',
     ]
     assert len(way_back(own, replace(new, origin="default"))) == 1
 
