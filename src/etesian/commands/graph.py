@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from etesian.commands import common
 from etesian.errors import UserError
 from etesian.graph.files import check_graph_file
+from etesian.outputs import check_writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console()
     if args.action == "build":
+        if args.output is not None:
+            check_writable(args.output, "--output")
         graph, where = _experiment_graph(args, args.output)
         console.print(f"graph {graph.fingerprint}: {where}", soft_wrap=True)
         return 0

@@ -1,5 +1,7 @@
+import os
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,3 +73,16 @@ def test_mistakes_end_with_status_2_and_name_the_key(dataset, tmp_path, capsys, 
     (tmp_path / "folder.pt").mkdir()
     assert cli.main(["graph", *words]) == 2
     assert f"where:   {key}" in capsys.readouterr().err
+
+
+def test_what_a_graph_would_replace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Told before a dataset is looked for."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.pt")
+    assert cli.main(["graph", "build", "-o", "pipe.pt", "system.input.dataset=/nowhere.zarr"]) == 2
+    said = capsys.readouterr().err
+    assert "pipe.pt is no regular file" in said
+    assert "where:   --output" in said
+    assert Path("pipe.pt").is_fifo()
