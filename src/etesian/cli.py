@@ -37,6 +37,15 @@ EXAMPLES = f"""examples:
   {PROGRAM} <command> --help
 """
 
+_MEMORY = {
+    "train": "smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
+    "dataloader.batch_size; gradient_checkpointing: true",
+    "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
+    "graph": "a smaller graph.nodes.hidden.resolution",
+    "checkpoint": "a machine with more memory, or with less in use",
+}
+"""What helps a command that runs out of memory; the others have the model of ``train``."""
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose objections are user errors with the nearest spelling."""
@@ -78,9 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks
             stream.reconfigure(errors="replace")
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
         with _importing_from_here():
-            return _run(list(sys.argv[1:] if argv is None else argv))
+            return _run(words)
     except UserError as error:
         print(format_error(error), file=sys.stderr)
         return EXIT_CODE
@@ -94,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (OSError, MemoryError, RuntimeError) as error:
-        told = _of_the_machine(error)
+        told = _of_the_machine(error, words)
         if told is None:
             raise
         print(format_error(told), file=sys.stderr)
@@ -112,7 +122,7 @@ def _importing_from_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _of_the_machine(error: Exception) -> UserError | None:
+def _of_the_machine(error: Exception, words: Sequence[str]) -> UserError | None:
     """Turn what the file system or the memory refuses into a user error; None for any other fault.
 
     Where a mistake can be foreseen it is reported with its config key. This is for the rest: a folder that lost its
@@ -124,17 +134,21 @@ def _of_the_machine(error: Exception) -> UserError | None:
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
         return UserError(
             f"the memory does not suffice: {text or type(error).__name__}",
-            mend="smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
-            "dataloader.batch_size; gradient_checkpointing: true",
+            mend=_MEMORY.get(_chosen(words) or "", _MEMORY["train"]),
         )
     return None
+
+
+def _chosen(words: Sequence[str]) -> str | None:
+    """Return the first word that is no option: the command, if it is one."""
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def _run(argv: list[str]) -> int:
     parser = Parser(prog=PROGRAM, description="Train graph-transformer weather models.", epilog=EXAMPLES)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
-    chosen = next((word for word in argv if not word.startswith("-")), None)
+    chosen = _chosen(argv)
     for name, module, text in COMMANDS:
         if name != chosen:
             commands.add_parser(name, help=text, add_help=False)
