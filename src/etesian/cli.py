@@ -9,7 +9,9 @@ import argparse
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -82,14 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM in training.
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _importing_from_here():
+        with _importing_from_here(), _ended_by_sigterm(_chosen(words)):
             return _run(words)
     except UserError as error:
         print(format_error(error), file=sys.stderr)
@@ -109,6 +111,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(format_error(told), file=sys.stderr)
         return EXIT_CODE
+
+
+class _Ended(SystemExit):
+    """SIGTERM came."""
+
+
+@contextmanager
+def _ended_by_sigterm(command: str | None) -> Iterator[None]:
+    """Let SIGTERM unwind a command as an interrupt does, so that it leaves no half-written files.
+
+    Training has Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    if command == "train" or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # tidying up is not to be cut short by another one
+        raise _Ended(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Ended:
+        print("terminated", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
