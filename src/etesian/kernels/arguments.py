@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etesian.errors import Problem, did_you_mean
+from etesian.kernels.signatures import named_parameters, takes_any_name
 from etesian.kernels.slots import Slot
+from etesian.kernels.values import check_values
 
 
 def check_arguments(
@@ -46,8 +48,7 @@ def check_arguments(
         return [Problem(f"slot {slot.name}: {path} has no signature that can be checked: {cause}", where)]
     parameters = signature.parameters
     taken_by_position = _positional_names(signature, len(slot.positional))
-    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    by_name = [name for name, parameter in parameters.items() if _can_be_named(parameter)]
+    by_name = named_parameters(target)
     free = [name for name in by_name if name not in taken_by_position]
     shown = f"{path}{_show(signature)}"
 
@@ -60,7 +61,7 @@ def check_arguments(
         elif name in slot.keywords and name not in slot.settable:
             what = f"slot {slot.name}: the model itself passes {name!r} to {path}"
             problems.append(Problem(what, key, shown, f"~{key}"))
-        elif name not in free and not any_name:
+        elif name not in free:
             if is_leftover(where, name, overrides):
                 before = f"the kernel that was configured before {where}._target_ was overridden"
                 problems.append(_left_over(slot, name, value, before, path, key, shown))
@@ -68,8 +69,10 @@ def check_arguments(
                 before = f"{preset.get('_target_')} of the preset"
                 problems.append(_left_over(slot, name, value, before, path, key, shown))
             else:
-                what = f"slot {slot.name}: {path} does not take {name!r}"
+                swallowed = "; its **kwargs would swallow it" if takes_any_name(parameters) else ""
+                what = f"slot {slot.name}: {path} does not take {name!r}{swallowed}"
                 problems.append(Problem(what, key, shown, did_you_mean(name, free)))
+    problems.extend(check_values({name: by_name[name] for name in free}, path, slot.name, arguments, where=where))
     if not problems:
         problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
     return problems
@@ -104,10 +107,6 @@ def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     return names[:count]
-
-
-def _can_be_named(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
 def _show(signature: inspect.Signature) -> str:

@@ -5,11 +5,11 @@ Two kernels of one family with equal constants are interchangeable; kernels of t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from etesian.kernels.constants import FAMILIES, OWN_CONSTANTS, Argument, Family, Reader
+from etesian.kernels.signatures import leads_to, named_parameters, own_path
 
 LINEAR = "linear"
 """y = x W^T + b, with parameters ``weight`` (out, in) and ``bias`` (out,) or None."""
@@ -41,6 +41,7 @@ _FAMILIES: dict[str, str] = {
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",
+    "etesian.kernels.triton_kernels.attention.TritonGraphAttention": "graph_attention",
     "etesian.kernels.attention.reference.ReferenceAttention": "attention",
     "etesian.kernels.attention.sdpa.ScaledDotProductAttention": "attention",
     "etesian.kernels.attention.flex.FlexAttention": "attention",
@@ -140,28 +141,27 @@ def family_of(target: str, resolved: object | None = None) -> str:
         The dotted path as the config writes it.
     resolved : object, optional
         What the path leads to: a class that is written by a second path (``torch.nn.modules.linear.Linear``) is
-        found by the object, never by a base class: a subclass may compute anything.
+        found by the object, never by a base class: a subclass may compute anything. Nor by the names that it only
+        bears: ``functools.wraps`` gives a wrapper those of what it wraps.
     """
     return next((_FAMILIES[path] for path in _paths(target, resolved) if path in _FAMILIES), f"custom:{target}")
 
 
 def _paths(target: str, resolved: object | None) -> list[str]:
-    """Return the paths under which a target may be declared."""
+    """Return the paths under which a target may be declared: that of the config, and those that lead to it too."""
     if resolved is None:
         return [target, _short_torch_path(target)]
-    own = f"{getattr(resolved, '__module__', '')}.{getattr(resolved, '__qualname__', '')}"
-    return [target, own, _short_torch_path(own)]
+    own = own_path(resolved)
+    if own is None:
+        return [target]
+    short = _short_torch_path(own)
+    module, _, name = short.rpartition(".")
+    return [target, own, *([short] if short != own and leads_to(module, name, resolved) else [])]
 
 
 def _defaults(resolved: object | None) -> dict[str, Any]:
-    """Return the parameters of a class or function with their defaults; none where it is not there."""
-    if not callable(resolved):
-        return {}
-    try:
-        parameters = inspect.signature(resolved).parameters
-    except (TypeError, ValueError):
-        return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
+    """Return what a class or function can be given by name, with the defaults; none where it is not there."""
+    return {name: parameter.default for name, parameter in named_parameters(resolved).items()}
 
 
 def _short_torch_path(path: str) -> str:
