@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import torch
 
+from etesian.outputs import check_regular
+
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
@@ -24,11 +26,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Raises
     ------
+    UserError
+        If `path` is there and no regular file.
     Exception
         Whatever the body raises; `path` is untouched then.
     """
+    check_regular(path, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
     os.close(descriptor)
     temporary = Path(name)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -43,6 +44,12 @@ def options_of(group: str, places: list[Path]) -> dict[str, Path]:
         for file in sorted((place / group).glob("*.yaml")):
             files.setdefault(file.stem, file)  # the first place wins
     return files
+
+
+def is_option_name(name: str) -> bool:
+    """Tell whether ``group=name`` on the command line means the option of that name, and nothing else."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name) is not None
+    return plain and name.lower() not in ("null", "true", "false", "nan", "inf")
 
 
 def find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:

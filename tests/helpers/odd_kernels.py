@@ -54,3 +54,49 @@ class Narrow(nn.Module):
         if x.dtype == torch.float64:
             raise TypeError("only float32")
         return x.sin()
+
+
+class _Counting(nn.Module):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x.sin()
+
+
+class LostLater(_Counting):
+    """Returns NaN from its fourth call on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y * float("nan") if self.calls > 3 else y
+
+
+class Drifts(_Counting):
+    """Grows from call to call."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        return y * (1 + 0.1 * (self.calls > 3))
+
+
+class FailsLater(_Counting):
+    """Fails once it is told to."""
+
+    broken = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if FailsLater.broken:
+            raise RuntimeError("spent")
+        return super().forward(x)
+
+
+class Random(nn.Module):
+    """Another function each time, and right each time that it is compared with its own numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x.sin(), 0.5)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from etesian.errors import UserError
 from etesian.files import atomic_file, link, write_json
+from etesian.outputs import check_writable
 
 
 def names(folder: Path) -> list[str]:
@@ -45,3 +48,35 @@ def test_a_second_name_outlives_the_first(tmp_path: Path) -> None:
         assert (tmp_path / "last").read_text() == text
     (tmp_path / "first").unlink()
     assert names(tmp_path) == ["last"]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, message in (("pipe", "pipe is no regular file and is not replaced"), ("folder", "folder is a folder")):
+        with pytest.raises(UserError, match=message):
+            write_json(tmp_path / name, {})
+        with pytest.raises(UserError, match=message) as caught:
+            check_writable(tmp_path / name, "--output")
+        assert caught.value.problems[0].where == "--output"
+    assert (tmp_path / "pipe").is_fifo()
+    assert names(tmp_path) == ["folder", "pipe"]
+
+
+def test_a_name_of_any_length_that_a_file_may_have(tmp_path: Path) -> None:
+    for name in ("a" * 250 + ".json", "\u00e4" * 125 + ".json"):
+        check_writable(tmp_path / name, "-o")
+        write_json(tmp_path / name, {})
+    with pytest.raises(UserError, match="is 256 bytes long"):
+        check_writable(tmp_path / ("a" * 256), "-o")
+
+
+def test_whether_a_file_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_writable(tmp_path / "new" / "folders" / "a.json", "--write")
+    assert not names(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is no folder"):
+        check_writable(tmp_path / "file" / "a.json", "--write")
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)
+    with pytest.raises(UserError, match="is not to be written to"):
+        check_writable(tmp_path / "a.json", "--write")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, variables_of
-from etesian.checkpoint.read import check_weights, load_checkpoint
+from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
 from etesian.errors import Problem, UserError
 from etesian.files import save_torch
@@ -86,7 +86,7 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
     content = checkpoint["etesian"]
     stored = kernels_of(content)
     tree = _uncompiled(content["config"])
-    original = validate_config(tree)
+    original = _stored_config(path, tree)
     config = validate_config(_remapped(tree, _plain_mapping(path, stored) if mapping is None else {"model": mapping}))
     kernels = resolve_kernels(config.model, preset=name, overrides=[])
     changed = differences(stored, kernels.records, config.model)
@@ -97,6 +97,7 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
         for key, value in checkpoint["state_dict"].items()
         if key.startswith(WEIGHTS) and isinstance(value, Tensor) and not key.endswith("_extra_state")
     }
+    check_finite(path, weights)
     forecaster = _forecaster(path, config, content, kernels, weights)
     deviation, why_not = (
         _compare_models(path, original, content, forecaster, weights, device) if changed else (None, "")
@@ -123,6 +124,16 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
 def write(exported: Export, output: Path) -> None:
     """Write the forecaster, whole or not at all."""
     save_torch(output, exported.forecaster)
+
+
+def _stored_config(path: Path, tree: dict[str, Any]) -> Config:
+    """Return the config of a checkpoint; what is wrong with it is told of the file."""
+    try:
+        return validate_config(tree)
+    except UserError as error:
+        raise UserError.collect(
+            [replace(problem, what=f"the config in {path}: {problem.what}") for problem in error.problems]
+        ) from error
 
 
 def _uncompiled(config: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from etesian.errors import UserError, did_you_mean
+from etesian.outputs import check_name, check_writable
 
 
 def check_input(path: Path) -> None:
@@ -32,9 +33,13 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
     Raises
     ------
     UserError
-        If the folder is missing, the file is there already and not to be replaced, or is the checkpoint itself.
+        If the folder is missing or not to be written to, if the name is too long, or if what is there is not to be
+        replaced, is no regular file, or is the checkpoint itself.
     """
     where = "--output"
+    check_name(output, where)
+    if output.parent.is_file():
+        raise UserError(f"{output.parent} is no folder", where=where, mend="another name")
     if not output.parent.is_dir():
         what = f"the folder {output.parent} does not exist"
         raise UserError(what, where=where, mend=f"mkdir -p {output.parent}")
@@ -44,3 +49,4 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
         raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
     if output.exists() and not force:
         raise UserError(f"{output} is there already", where=where, mend="another name, or --force to replace it")
+    check_writable(output, where)

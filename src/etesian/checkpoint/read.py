@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from etesian.checkpoint.check import EARLIER, check_content
 from etesian.checkpoint.content import FORMAT
 from etesian.checkpoint.paths import check_input
 from etesian.errors import Problem, UserError
@@ -25,7 +28,7 @@ def load_checkpoint(path: Path, *, lazily: bool = False) -> dict[str, Any]:
     Raises
     ------
     UserError
-        If the file is not one, or of another format.
+        If the file is not one, of another format, or damaged.
     """
     checkpoint: dict[str, Any] = load_file(path, lazily=lazily)
     check_format(path, checkpoint)
@@ -38,29 +41,45 @@ def check_format(path: Path, checkpoint: Any) -> None:
     Raises
     ------
     UserError
-        If it is not.
+        If it is not, or if what it tells of its experiment is not whole.
     """
     if not _is_of_a_run(checkpoint):
         raise UserError(f"{path} is not a checkpoint of a run", where=str(path), mend="name a .ckpt that a run wrote")
     content = checkpoint["etesian"]
     if content["format"] != FORMAT:
         raise UserError(
-            f"{path} is a checkpoint of format {content['format']}, written by etesian {content.get('version', '?')}",
+            f"{path} is a checkpoint of format {content['format']!r}, written by etesian {content.get('version', '?')}",
             where=str(path),
             allowed=f"format {FORMAT}",
             mend="go on with the version that wrote it",
         )
+    check_content(path, content, checkpoint, exported=False)
 
 
-def load_file(path: Path, *, lazily: bool = False) -> Any:
-    """Read what `torch.save` wrote.
+def check_about(path: Path, about: dict[str, Any]) -> None:
+    """Check what an exported forecaster tells of itself.
 
     Raises
     ------
     UserError
-        If it can't be read.
+        If it is not whole.
+    """
+    exported = about.get("exported")
+    if not isinstance(exported, dict) or not {"step", "checkpoint"} <= set(exported) or "format" not in about:
+        raise UserError(f"{path} does not tell what it was exported from", where=str(path), mend="export it again")
+    check_content(path, about, exported, exported=True)
+
+
+def load_file(path: Path, *, lazily: bool = False) -> Any:
+    """Read what `torch.save` wrote, and compare it with its checksums: all of it, or lazily all but the tensors.
+
+    Raises
+    ------
+    UserError
+        If it can't be read, or is not what was written.
     """
     check_input(path)
+    _check_sums(path, tensors=not lazily)
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=lazily)
     except Exception as cause:
@@ -69,6 +88,28 @@ def load_file(path: Path, *, lazily: bool = False) -> Any:
             where=str(path),
             mend="name a .ckpt file that a run wrote, or start from an earlier one in the same folder",
         ) from cause
+
+
+def _check_sums(path: Path, *, tensors: bool) -> None:
+    """Compare the parts of a file with the checksums that were written with them; torch does not.
+
+    Raises
+    ------
+    UserError
+        If one differs.
+    """
+    if not zipfile.is_zipfile(path):
+        return  # torch tells what it is
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for part in archive.infolist():
+                if tensors or "/data/" not in part.filename:
+                    with archive.open(part) as content:
+                        while content.read(1 << 24):
+                            pass
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as cause:
+        what = f"{path} is damaged: it is not what was written ({cause})"
+        raise UserError(what, where=str(path), mend=EARLIER) from cause
 
 
 def _is_of_a_run(checkpoint: Any) -> bool:
@@ -109,3 +150,27 @@ def check_weights(path: Path, weights: dict[str, torch.Tensor], module: torch.nn
                 )
             ]
         )
+
+
+def check_finite(path: Path, weights: Mapping[str, torch.Tensor]) -> None:
+    """Check that weights are numbers.
+
+    Raises
+    ------
+    UserError
+        Naming those that hold NaN or infinity.
+    """
+    lost = lost_weights(weights)
+    if lost:
+        what = f"weights of {path} hold NaN or infinity: {shown_weights(lost)}"
+        raise UserError(what, where=str(path), mend=EARLIER)
+
+
+def lost_weights(weights: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names of the weights that hold NaN or infinity."""
+    return [name for name, value in weights.items() if value.is_floating_point() and not bool(value.isfinite().all())]
+
+
+def shown_weights(names: Sequence[str]) -> str:
+    """Return a few of the names, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from etesian.checkpoint.content import variables_of
-from etesian.checkpoint.read import check_format, load_file
+from etesian.checkpoint.read import check_about, check_format, load_file
 from etesian.errors import UserError
 from etesian.inference.forecaster import Forecaster
 
@@ -37,6 +37,7 @@ def summarise(path: Path) -> dict[str, Any]:
     loaded = load_file(path, lazily=True)
     if isinstance(loaded, Forecaster) and loaded.about:
         content, state, contains = loaded.about, dict(loaded.named_parameters(prefix="forecaster")), "inference"
+        check_about(path, content)
         step, epoch = content["exported"]["step"], content["exported"]["epoch"]
     elif isinstance(loaded, nn.Module):
         raise UserError(f"{path} holds a {type(loaded).__name__} that tells nothing of itself", where=str(path))

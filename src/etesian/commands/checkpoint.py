@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etesian.checkpoint.paths import check_input, check_output
 from etesian.commands import common
+from etesian.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,9 +112,11 @@ def export(args: argparse.Namespace) -> int:
     check_output(args.output, args.checkpoint, force=args.force)
     from etesian.checkpoint.export import PLAIN, TOLERANCE, write
     from etesian.checkpoint.export import export as make
+    from etesian.places import search_path
     from etesian.runtime.device import get_device
 
     device = get_device(args.device)
+    search_path(args.config_dir)  # a folder that is not there is a mistake whether it is needed or not
     mapping = None if args.layer_kernels == PLAIN else _preset(args.layer_kernels, args.config_dir)
     common.register_kinds()
     exported = make(args.checkpoint, args.layer_kernels, mapping, device)
@@ -142,9 +145,17 @@ def _preset(name: str, config_dir: str | None) -> Mapping[str, Any]:
     Raises
     ------
     UserError
-        If there is no such preset.
+        If there is no such preset, or the name is none.
     """
     from etesian.compose import compose
+    from etesian.places import is_option_name, options_of, search_path
+
+    if not is_option_name(name):
+        known = ["torch", *options_of("model/layer_kernels", search_path(config_dir))]
+        raise UserError(
+            f"--layer-kernels takes the name of a preset, not {name!r}", where="--layer-kernels",
+            allowed=", ".join(dict.fromkeys(known)), mend="write the mapping to model/layer_kernels/NAME.yaml",
+        )  # fmt: skip
 
     mapping: Mapping[str, Any] = compose("train", config_dir, [f"model/layer_kernels={name}"]).tree["model"][
         "layer_kernels"

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-compiled", action="store_true", help="leave out the forms compiled by torch")
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--write", metavar="FILE", type=Path, help="write the fastest as a preset, .yaml")
-    parser.add_argument("--force", action="store_true", help="let --write replace a file")
+    parser.add_argument("--force", action="store_true", help="let --write and --output replace a file")
     parser.add_argument("--end-to-end", action="store_true", help="time whole training steps with each preset instead")
     parser.add_argument(
         "--presets", metavar="A[,B]", help="with --end-to-end: only these; A+C is preset A with model/compile=C"
@@ -121,12 +121,13 @@ class Options:
                 channels = f"model.num_channels={args.channels}"
                 raise UserError("--channels goes with --rows", where="--channels", mend=f"the override {channels}")
             self.overrides = [f"model.num_channels={_whole(args.channels, '--channels')}"]
+            _refuse_conflict(args.channels, args.overrides)
         self.bf16_true = args.bf16_true
         if args.bf16_true and (self.rows is None or self.writes):
             what = "--bf16-true is no precision of a run: it goes with --rows, without --write"
             raise UserError(what, where="--bf16-true", mend="the override training.precision=bf16-mixed")
-        if args.force and args.write is None:
-            raise UserError("--force goes with --write", where="--force", mend="leave it out")
+        if args.force and args.write is None and args.output is None:
+            raise UserError("--force goes with --write or --output", where="--force", mend="leave it out")
         if self.presets is not None and not args.end_to_end:
             raise UserError("--presets goes with --end-to-end", where="--presets", mend="add --end-to-end")
         if args.end_to_end:
@@ -134,13 +135,7 @@ class Options:
                 if getattr(args, name) not in (None, False):
                     option = f"--{name.replace('_', '-')}"
                     raise UserError(f"{option} says nothing to --end-to-end", where=option, mend="leave it out")
-        for path, option in ((args.output, "--output"), (args.write, "--write")):
-            if path is not None and path.is_dir():
-                raise UserError(f"{path} is a folder", where=option, mend=f"{option} {path / 'results.json'}")
-        if args.write is not None:
-            from etesian.kernels.bench.choose import check_preset_path
-
-            check_preset_path(args.write, force=args.force)
+        _check_files(args.output, args.write, force=args.force)
 
     def circumstances(self, config: Config, device: str) -> str:
         """Return a line on where and how things are timed."""
@@ -149,6 +144,29 @@ class Options:
         rounds = f"{self.repeats} round{'s' * (self.repeats > 1)}"
         precision = BF16_TRUE if self.bf16_true else f"training.precision={config.training.precision}"
         return f"{device}, {precision}, {config.model.num_channels:,} channels; {rounds}"
+
+
+def _check_files(output: Path | None, write: Path | None, *, force: bool) -> None:
+    """Check, before anything is measured, that what is asked for can be written."""
+    from etesian.kernels.bench.choose import PRESETS, check_preset_path
+    from etesian.kernels.bench.results import check_results_path
+    from etesian.places import options_of, package_config_dir
+
+    if output is not None and write is not None and output.resolve() == write.resolve():
+        raise UserError(f"--output and --write both name {write}", where="--output", mend="--output results.json")
+    if output is not None:
+        check_results_path(output, force=force)
+    if write is not None:
+        check_preset_path(write, force=force, shipped=options_of(str(PRESETS), [package_config_dir()]))
+
+
+def _refuse_conflict(channels: str, overrides: list[str]) -> None:
+    """Refuse an override of what ``--channels`` says."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key == "model.num_channels":
+            what = f"--channels {channels} and {override} both set model.num_channels"
+            raise UserError(what, where="--channels", mend="leave one of them out")
 
 
 def _whole(text: str, option: str) -> int:
@@ -305,11 +323,12 @@ def _write_results(
 
 
 def _write_preset(args: argparse.Namespace, config: Config, choices: list[Choice]) -> None:
-    from etesian.kernels.bench.choose import preset_text, write_preset
+    from etesian.kernels.bench.choose import check_choices, preset_text, write_preset
     from etesian.kernels.libraries import installed_version
     from etesian.runtime.device import DeviceClock, device_of_process
     from etesian.training.environment import environment
 
+    check_choices(choices)
     here = environment([])
     versions = [f"{name} {version}" for name in ("torch", "triton", "liger-kernel", "transformer-engine")
                 if (version := installed_version(name))]  # fmt: skip

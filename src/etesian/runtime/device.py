@@ -27,6 +27,8 @@ def get_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as cause:
         raise UserError(f"unknown device {name!r}: {cause}", allowed="cpu, cuda, cuda:0") from cause
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device {name!r} is none that models run on", allowed="cpu, cuda, cuda:0")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if count <= (device.index or 0):

@@ -49,13 +49,13 @@ def try_compilation(
     ------
     UserError
         If an entry names nothing there is or no module of the model, if two mean one module or one what is inside
-        another's, if a module can't be captured as its options ask, if an entry captured nothing, or if a compiler
-        is unknown or does not work here.
+        another's, if a module can't be captured as its options ask, if an entry captured nothing, if a compiler
+        is unknown, made for tests or does not work here, or if an option says nothing to the device.
     """
     entries = collect_entries(settings, kernels)
     if not entries:
         return Compilation()
-    problems = _switched_off(entries) or _unknown_backends(entries)
+    problems = _switched_off(entries) or _unknown_backends(entries) or _for_gpus_only(entries, device)
     if problems:
         raise UserError.collect(problems)
     problems = _broken_compilers(entries, device)
@@ -74,20 +74,47 @@ def _switched_off(entries: Sequence[Entry]) -> list[Problem]:
 
 
 def _unknown_backends(entries: Sequence[Entry]) -> list[Problem]:
+    """Return the backends that are not there, and those that search for faults of torch or put some in."""
     from torch._dynamo import list_backends
 
-    known = list_backends(exclude_tags=())
-    named = [*list_backends(), "eager", "aot_eager"]
+    known = list(dict.fromkeys([*list_backends(), "eager", "aot_eager"]))
+    there = list_backends(exclude_tags=())
     return [
         Problem(
-            f"{entry.shown}: unknown backend {entry.options.backend!r}",
-            f"{entry.where}.options.backend" if "[" in entry.where else f"{entry.where}.backend",
-            ", ".join(dict.fromkeys(named)),
+            f"{entry.shown}: backend {entry.options.backend!r} is for tests of the compiler"
+            if entry.options.backend in there
+            else f"{entry.shown}: unknown backend {entry.options.backend!r}",
+            _place(entry, "backend"),
+            ", ".join(known),
             did_you_mean(entry.options.backend, known),
         )
         for entry in entries
         if entry.options.backend not in known
     ]
+
+
+def _for_gpus_only(entries: Sequence[Entry], device: torch.device) -> list[Problem]:
+    """Return the options that say nothing on a CPU."""
+    if device.type != "cpu":
+        return []
+    problems = []
+    for entry in entries:
+        options = entry.options
+        given = [("backend", "backend 'cudagraphs'")] if options.backend == "cudagraphs" else []
+        given += [("mode", "mode 'reduce-overhead'")] if options.mode == "reduce-overhead" else []
+        given += [("options", f"option {name!r}") for name in options.options
+                  if name.replace("-", "_").startswith(("triton.", "cuda.", "rocm."))]  # fmt: skip
+        problems += [
+            Problem(f"{entry.shown}: {what} is for GPUs and does nothing on a CPU", _place(entry, key),
+                    mend="leave it out, or system=gpu")
+            for key, what in given
+        ]  # fmt: skip
+    return problems
+
+
+def _place(entry: Entry, key: str) -> str:
+    """Return the config key of an argument of torch.compile."""
+    return f"{entry.where}.options.{key}" if "[" in entry.where else f"{entry.where}.{key}"
 
 
 def _capture(settings: ModelSettings, kernels: ComponentKernels, machine: Machine) -> Compilation:
@@ -145,7 +172,7 @@ def _broken(entry: Entry, device: torch.device, cause: Exception) -> Problem:
     if options.backend == "inductor" and "nexpected optimization option" in str(cause):
         known = torch._inductor.list_options()
         wrong = [name for name in options.options if name.replace("-", "_") not in known]
-        place = f"{entry.where}.options.options" if "[" in entry.where else f"{entry.where}.options"
+        place = _place(entry, "options")
         what = f"{entry.shown}: inductor has no option {', '.join(map(repr, wrong))}"
         return Problem(what, place, "those of torch._inductor.list_options()", did_you_mean(wrong[0], known))
     what = (

@@ -17,16 +17,19 @@ class CompileOptions(Section):
     dynamic: bool | None = None
     """false compiles a graph for every shape, true one for all; null begins with the shape it meets first."""
     mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None = None
-    """A set of the compiler's options; null is ``default``."""
+    """A set of inductor's options; null is ``default``."""
     backend: str = "inductor"
-    """The compiler, one of ``torch._dynamo.list_backends()``; ``eager`` and ``aot_eager`` find faults."""
+    """The compiler, one of ``torch._dynamo.list_backends()``; also ``eager`` and ``aot_eager``, which find faults."""
     options: dict[str, bool | int | float | str] = {}
-    """Options of the backend by name; for inductor those of ``torch._inductor.list_options()``."""
+    """Options of inductor by name, those of ``torch._inductor.list_options()``."""
 
     @model_validator(mode="after")
     def _mode_or_options(self) -> CompileOptions:
         if self.mode is not None and self.options:
             raise ValueError(f"mode={self.mode!r} and options exclude each other: a mode is a set of options")
+        if self.backend != "inductor" and (self.mode is not None or self.options):
+            given = "options" if self.options else f"mode={self.mode!r}"
+            raise ValueError(f"{given} goes with backend 'inductor'; {self.backend!r} would not read it")
         return self
 
 

@@ -14,7 +14,9 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from etesian import __version__
+from etesian.checkpoint.check import EARLIER
 from etesian.checkpoint.content import FORMAT
+from etesian.errors import UserError
 from etesian.files import link, save_torch
 from etesian.schema.diagnostics import CheckpointSettings, SaveFrequency
 
@@ -73,12 +75,21 @@ def position_in_data(checkpoint: dict[str, Any]) -> tuple[int, int]:
     ----------
     checkpoint : dict
         A checkpoint of Lightning, with its loops' progress.
+
+    Raises
+    ------
+    UserError
+        If it does not tell.
     """
-    fit = checkpoint["loops"]["fit_loop"]
-    epochs, batches = fit["epoch_progress"]["current"], fit["epoch_loop.batch_progress"]
-    if batches["is_last_batch"]:  # saved after the last batch of an epoch, before or at the epoch's end
-        return max(epochs["processed"], epochs["started"]), 0
-    return epochs["processed"], batches["current"]["ready"]
+    try:
+        fit = checkpoint["loops"]["fit_loop"]
+        epochs, batches = fit["epoch_progress"]["current"], fit["epoch_loop.batch_progress"]
+        if batches["is_last_batch"]:  # saved after the last batch of an epoch, before or at the epoch's end
+            return max(epochs["processed"], epochs["started"]), 0
+        return epochs["processed"], batches["current"]["ready"]
+    except (KeyError, TypeError) as cause:
+        what = f"the checkpoint is damaged: it does not tell where its data go on ({type(cause).__name__}: {cause})"
+        raise UserError(what, where="loops", mend=EARLIER) from cause
 
 
 def checkpoint_callbacks(settings: CheckpointSettings, folder: Path) -> list[Callback]:

@@ -1,4 +1,7 @@
-"""A run whose loss is no longer a number stops: it would go on for hours and end with nothing."""
+"""A run whose loss is no longer a number stops: it would go on for hours and end with nothing.
+
+No checkpoint is written of it either, so the last one that was whole stays.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,18 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
+from etesian.checkpoint.read import lost_weights, shown_weights
 from etesian.errors import UserError
+
+LEARNING_RATE = "training.optimization.lr"
+MEND = (
+    "a lower learning rate, or training.gradient_clip.algorithm=norm training.gradient_clip.val=1.0; "
+    "diagnostics.debug.anomaly_detection=true finds the operation"
+)
 
 
 class FiniteLosses(Callback):
-    """Stops at a training or validation loss that is NaN or infinite.
+    """Stops at a training or validation loss that is NaN or infinite, and before such weights are written.
 
     Parameters
     ----------
@@ -28,15 +38,32 @@ class FiniteLosses(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Look at the training loss after the first step, and then every `interval` steps."""
+        """Look at the training loss after the first step of this process, and then every `interval` steps."""
         step = trainer.global_step
-        if step != self._looked_at and (step == 1 or step % self.interval == 0):
-            self._looked_at = step
-            self._check(trainer, "train_loss", f"after step {step}")
+        if step != self._looked_at and (self._looked_at < 0 or step % self.interval == 0):
+            self._look(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look at the loss of the last step of an epoch, and of the run."""
+        self._look(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Look at the loss and the weights before they are written: the checkpoint before stays if they are lost."""
+        self._look(trainer)
+        lost = lost_weights({name: parameter.detach() for name, parameter in pl_module.named_parameters()})
+        if lost:
+            what = f"after step {trainer.global_step} weights are NaN or infinite: {shown_weights(lost)}"
+            raise UserError(what, where=LEARNING_RATE, mend=MEND)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the validation loss."""
         self._check(trainer, "val_loss", f"of epoch {trainer.current_epoch + 1}")
+
+    def _look(self, trainer: pl.Trainer) -> None:
+        self._looked_at = trainer.global_step
+        self._check(trainer, "train_loss", f"after step {trainer.global_step}")
 
     def _check(self, trainer: pl.Trainer, name: str, when: str) -> None:
         loss = trainer.callback_metrics.get(name)
@@ -45,7 +72,6 @@ class FiniteLosses(Callback):
         kind = "training" if name == "train_loss" else "validation"
         raise UserError(
             f"the {kind} loss {when} is {float(loss)}",
-            where="training.optimization.lr",
-            mend="a lower learning rate, or training.gradient_clip.algorithm=norm training.gradient_clip.val=1.0; "
-            "diagnostics.debug.anomaly_detection=true finds the operation",
+            where=LEARNING_RATE,
+            mend=MEND,
         )

@@ -18,7 +18,7 @@ from torch_geometric.data import HeteroData
 
 from etesian.checkpoint.content import describe_experiment, kernels_of
 from etesian.checkpoint.mapping import check_mapping, library_changes
-from etesian.checkpoint.read import check_weights, load_checkpoint
+from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
@@ -258,6 +258,7 @@ def _prepare_start(
     """
     start, checkpoint = found.path, found.checkpoint
     check_weights(start, checkpoint["state_dict"], module)
+    check_finite(start, checkpoint["state_dict"])
     resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
     if config.training.load_weights_only and not resumes:
         module.load_state_dict(checkpoint["state_dict"])

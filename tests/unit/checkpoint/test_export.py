@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -203,9 +204,13 @@ def test_where_an_export_may_be_written(folder: Path) -> None:
     check_output(other, source, force=False)
     other.touch()
     check_output(other, source, force=True)
+    os.mkfifo(folder / "pipe")
     for output, force, reason in (
         (folder / "no" / "out.ckpt", False, "the folder .*no does not exist"),
         (folder, True, "is a folder"),
+        (folder / ("a" * 300), False, "is 300 bytes long"),
+        (other / "out.ckpt", False, "other.ckpt is no folder"),
+        (folder / "pipe", True, "pipe is no regular file"),
         (other, False, "is there already"),
         (source, True, "is the checkpoint itself"),
     ):

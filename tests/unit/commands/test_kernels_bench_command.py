@@ -129,6 +129,15 @@ def test_a_preset_elsewhere_is_used_with_the_folder(capsys: pytest.CaptureFixtur
         (["--presets", "torch"], "--presets goes with --end-to-end"),
         (["--write", "fastest.yaml"], "would not be found as a preset"),
         (["--output", "."], ". is a folder"),
+        (["--output", "a" * 300], "bytes long"),
+        (["--write", "model/layer_kernels/a,b.yaml"], "would not name"),
+        (["--write", "model/layer_kernels/rmsnorm.yaml", "--force"], "a preset rmsnorm comes with the package"),
+        (
+            ["--write", "model/layer_kernels/a.yaml", "--output", "./model/layer_kernels/a.yaml"],
+            "--output and --write both name",
+        ),
+        (["--rows", "30", "--channels", "16", "model.num_channels=32"], "both set model.num_channels"),
+        (["--rows", "30", "--channels", "16", "++model.num_channels=16"], "both set model.num_channels"),
         (["--end-to-end", "--rows", "30"], "--rows says nothing to --end-to-end"),
         (["--end-to-end", "--slots", "MLP"], "--slots says nothing to --end-to-end"),
         (["--end-to-end", "--no-compiled"], "--no-compiled says nothing to --end-to-end"),
@@ -212,3 +221,16 @@ def test_no_preset_runs_here(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     assert bench(*TINY, "--end-to-end", "--presets", "liger") == 2
     assert "no preset runs here: liger: slot LayerNorm" in capsys.readouterr().err
+
+
+def test_results_replace_results_alone(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    arguments = ["--rows", "30", "--slots", "Activation", *QUICK, "--output", "r.json"]
+    (folder / "r.json").write_text('{"format": 1}')
+    assert bench(*arguments) == 2
+    said = capsys.readouterr().err
+    assert "r.json is there already, and holds no results of this command" in said
+    assert "where:   --output" in said
+    assert (folder / "r.json").read_text() == '{"format": 1}'
+    assert bench(*arguments, "--force") == 0
+    assert bench(*arguments) == 0
+    assert json.loads((folder / "r.json").read_text())["slots"]

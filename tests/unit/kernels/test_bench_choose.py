@@ -12,7 +12,7 @@ from small_model import make_settings
 
 from etesian.errors import UserError
 from etesian.kernels.bench.accuracy import Errors
-from etesian.kernels.bench.choose import Choice, check_preset_path, choose, preset_text
+from etesian.kernels.bench.choose import Choice, check_choices, check_preset_path, choose, preset_text
 from etesian.kernels.bench.results import KernelResult, ShapeResult, results_json, write_results
 from etesian.kernels.bench.show import legend, shape_table
 from etesian.kernels.bench.timing import Ceilings, Spread, Timing
@@ -118,15 +118,32 @@ def test_the_preset_names_every_slot_and_the_winner_with_its_compilation() -> No
 @pytest.mark.parametrize(
     ("path", "message"),
     [("fastest.yaml", "would not be found"), ("model/layer_kernels/fastest.yml", "would not be found"),
-     ("model/layer_kernels/there.yaml", "is there already"), ("model/layer_kernels/folder.yaml", "is a folder")],
+     ("model/layer_kernels/there.yaml", "is there already"), ("model/layer_kernels/folder.yaml", "is a folder"),
+     ("model/layer_kernels/a,b.yaml", "on the command line would not name"),
+     ("model/layer_kernels/a b.yaml", "on the command line would not name"),
+     ("model/layer_kernels/null.yaml", "on the command line would not name"),
+     ("model/layer_kernels/3.yaml", "on the command line would not name"),
+     ("model/layer_kernels/rmsnorm.yaml", "a preset rmsnorm comes with the package"),
+     (f"model/layer_kernels/{'a' * 300}.yaml", "bytes long")],
 )  # fmt: skip
 def test_a_preset_is_written_where_it_is_found(path: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "model" / "layer_kernels" / "folder.yaml").mkdir(parents=True)
     (tmp_path / "model" / "layer_kernels" / "there.yaml").touch()
     with pytest.raises(UserError, match=message):
-        check_preset_path(tmp_path / path, force=False)
+        check_preset_path(tmp_path / path, force="there" not in path, shipped=("rmsnorm",))
     check_preset_path(tmp_path / "model" / "layer_kernels" / "there.yaml", force=True)
     check_preset_path(tmp_path / "model" / "layer_kernels" / "new.yaml", force=False)
+
+
+def test_no_preset_of_a_kernel_that_failed() -> None:
+    lost = kernel(TORCH, None, own=True, reason="wrong: it returns NaN", wrong=True)
+    other = kernel(RMS, 0.2)
+    (choice,) = [choose("LayerNorm", [shape([lost, other])])]
+    assert (choice.own, choice.best) == (None, None)
+    with pytest.raises(UserError, match="own LayerNorm was not timed") as caught:
+        check_choices([choice])
+    assert caught.value.problems[0].where == "model.layer_kernels.LayerNorm"
+    check_choices([choose("LayerNorm", [shape([kernel(TORCH, 0.3, own=True), other])])])
 
 
 def printed(result: ShapeResult, **options: bool) -> str:

@@ -10,6 +10,7 @@ from small_model import make_settings
 
 from etesian.kernels import families
 from etesian.kernels.bench import accuracy
+from etesian.kernels.bench import slot as bench_slot
 from etesian.kernels.bench.candidates import Candidate, candidates
 from etesian.kernels.bench.cases import Case, make_case, returned_dtypes
 from etesian.kernels.bench.results import KernelResult, ShapeResult
@@ -128,6 +129,39 @@ def test_a_faulty_kernel_is_listed_with_the_reason(target: str, slot: str, reaso
     kernel = own(bench(slot, target=target))
     assert kernel.both is None
     assert kernel.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [("LostLater", "wrong: it returns NaN or infinity"), ("Drifts", "wrong: called again with the same numbers its")],
+)
+def test_a_kernel_that_is_right_at_first_only(target: str, reason: str) -> None:
+    result = bench("Activation", target=f"odd_kernels.{target}")
+    kernel = own(result)
+    assert kernel.reason.startswith(reason)
+    assert kernel.wrong
+    assert (kernel.forward, kernel.both, kernel.peak_bytes) == (None, None, None)
+    assert not result.timed
+
+
+def test_a_kernel_that_fails_after_it_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odd_kernels.FailsLater.broken", False)
+    timed = bench_slot._time
+
+    def then_broken(*arguments: Any) -> None:
+        timed(*arguments)
+        monkeypatch.setattr("odd_kernels.FailsLater.broken", True)
+
+    monkeypatch.setattr(bench_slot, "_time", then_broken)
+    kernel = own(bench("Activation", target="odd_kernels.FailsLater"))
+    assert kernel.reason == "after it was timed it fails: RuntimeError: spent"
+    assert kernel.both is None
+
+
+def test_a_random_kernel_is_wrong() -> None:
+    kernel = own(bench("Activation", target="odd_kernels.Random"))
+    assert kernel.reason.startswith("wrong: ")
+    assert kernel.both is None
 
 
 def test_a_kernel_may_write_to_its_cotangent() -> None:

@@ -13,7 +13,14 @@ def test_cpu() -> None:
     assert get_device("cpu") == torch.device("cpu")
 
 
-@pytest.mark.parametrize(("name", "message"), [("cuda:99", "CUDA device"), ("grapevine", "unknown device 'grapevine'")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda:99", "CUDA device"),
+        ("grapevine", "unknown device 'grapevine'"),
+        ("meta", "'meta' is none that models run on"),
+    ],
+)
 def test_a_device_that_is_not_there_is_refused(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         get_device(name)

@@ -139,6 +139,31 @@ def test_an_unknown_compiler() -> None:
     assert found.where == "model.layer_kernels.LayerNorm._compile_.backend"
 
 
+@pytest.mark.parametrize("backend", ["relu_accuracy_error_TESTING_ONLY", "eager_debug", "dynamo_minifier_backend"])
+def test_a_compiler_for_tests_of_compilers(backend: str) -> None:
+    found = problem(entry("LayerNorm", backend=backend))
+    assert found.what == f"model.compile[0] (LayerNorm): backend {backend!r} is for tests of the compiler"
+    assert found.where == "model.compile[0].options.backend"
+    assert {"inductor", "eager", "aot_eager"} <= set(str(found.allowed).split(", "))
+    assert backend not in str(found.allowed)
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "what"),
+    [
+        ({"mode": "reduce-overhead"}, "mode", "mode 'reduce-overhead'"),
+        ({"backend": "cudagraphs"}, "backend", "backend 'cudagraphs'"),
+        ({"options": {"triton.cudagraphs": True}}, "options", "option 'triton.cudagraphs'"),
+    ],
+)
+def test_what_is_for_gpus_is_no_option_of_a_cpu(options: dict, key: str, what: str) -> None:
+    found = problem(entry("LayerNorm", **options))
+    assert found.what == f"model.compile[0] (LayerNorm): {what} is for GPUs and does nothing on a CPU"
+    assert found.where == f"model.compile[0].options.{key}"
+    (found,) = problems(layer_kernels={"LayerNorm": compiled_slot(NORM, **options)})
+    assert found.where == f"model.layer_kernels.LayerNorm._compile_.{key}"
+
+
 def test_an_unknown_option_of_the_compiler() -> None:
     found = problem(entry("LayerNorm", options={"max_autotun": True}))
     assert found.where == "model.compile[0].options.options"

@@ -29,6 +29,16 @@ def problem(entry: str) -> Problem:
         ("{kernel:LayerNorm,options:{fullgraph:1}}", "model.compile.0.options.fullgraph", "=1 is not allowed"),
         ("{kernel:LayerNorm,options:{mode:fast}}", "model.compile.0.options.mode", "'fast' is not allowed"),
         ("{kernel:LayerNorm,options:{mode:default,options:{a:1}}}", "model.compile.0.options", "exclude each other"),
+        (
+            "{kernel:LayerNorm,options:{mode:default,backend:eager}}",
+            "model.compile.0.options",
+            "mode='default' goes with backend 'inductor'; 'eager' would not read it",
+        ),
+        (
+            "{kernel:LayerNorm,options:{options:{a:1},backend:aot_eager}}",
+            "model.compile.0.options",
+            "options goes with backend 'inductor'; 'aot_eager' would not read it",
+        ),
         ("LayerNorm", "model.compile.0", "is no mapping"),
     ],
 )
@@ -56,7 +66,8 @@ def test_presets(preset: str) -> None:
     [
         ({}, ""),
         ({"fullgraph": True, "dynamic": False}, "fullgraph, dynamic=False"),
-        ({"mode": "max-autotune", "backend": "eager"}, "max-autotune, backend=eager"),
+        ({"mode": "max-autotune"}, "max-autotune"),
+        ({"backend": "eager"}, "backend=eager"),
         ({"options": {"max_autotune": True}}, "max_autotune=True"),
     ],
 )

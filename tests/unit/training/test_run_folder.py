@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import small_checkpoint
 import torch
 
 from etesian.errors import UserError
-from etesian.training.checkpoints import FORMAT
+from etesian.training.checkpoints import position_in_data
 from etesian.training.fit import load_checkpoint
 from etesian.training.run_folder import EXPERIMENT_SECTIONS, RunFolder
 
@@ -53,18 +54,17 @@ def test_other_checkpoints_without_the_last(run: RunFolder) -> None:
     assert run.last_checkpoint == run.checkpoints / "last.ckpt"
 
 
-WHOLE = {"etesian": {"format": FORMAT, "random": {}}, "state_dict": {}, "loops": {}, "optimizer_states": [],
-         "lr_schedulers": [], "global_step": 3}  # fmt: skip
-
-
-@pytest.mark.parametrize("key", [*WHOLE, "format", "random"])
+@pytest.mark.parametrize(
+    "key",
+    ["etesian", "state_dict", "loops", "optimizer_states", "lr_schedulers", "global_step", "etesian.format",
+     "etesian.random"],
+)  # fmt: skip
 def test_a_checkpoint_that_lacks_something(tmp_path: Path, key: str) -> None:
-    file = tmp_path / "c.ckpt"
-    torch.save(WHOLE, file)
-    assert load_checkpoint(file)["global_step"] == 3
-    broken = {name: part for name, part in WHOLE.items() if name != key}
-    if key in ("format", "random"):
-        broken["etesian"] = {name: part for name, part in WHOLE["etesian"].items() if name != key}  # type: ignore[attr-defined]
+    file, (broken, _) = tmp_path / "c.ckpt", small_checkpoint.make()
+    torch.save(broken, file)
+    assert load_checkpoint(file)["global_step"] == 30
+    section, _, name = key.rpartition(".")
+    (broken["etesian"] if section else broken).pop(name)
     torch.save(broken, file)
     with pytest.raises(UserError, match="is not a checkpoint of a run"):
         load_checkpoint(file)
@@ -76,3 +76,9 @@ def test_a_file_that_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(UserError, match="can't be read as a checkpoint"):
         load_checkpoint(file)
+
+
+@pytest.mark.parametrize("loops", [{}, {"fit_loop": {}}, {"fit_loop": {"epoch_progress": 3}}])
+def test_a_checkpoint_that_does_not_tell_where_the_data_go_on(loops: dict) -> None:
+    with pytest.raises(UserError, match="does not tell where its data go on"):
+        position_in_data({"loops": loops})

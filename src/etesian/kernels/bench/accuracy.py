@@ -149,6 +149,44 @@ def relative_errors(
     return Errors(found_errors.pop("output"), found_errors, name)
 
 
+SAMPLE = 2**18
+"""Numbers of each tensor that are kept of a first pass to be compared with a later one."""
+
+
+class Fingerprint:
+    """Some numbers of a pass, evenly spread over its result and each gradient.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Of the pass.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.samples = {"result": _sample(outcome.output)}
+        self.samples |= {f"gradient of {name}": _sample(tensor) for name, tensor in outcome.gradients.items()}
+
+    def check_same(self, later: Outcome, machine: Machine) -> None:
+        """Compare with a later pass of the same numbers.
+
+        Raises
+        ------
+        Wrong
+            If something is further apart than `BOUNDS`: the kernel is random, or keeps something between calls.
+        """
+        bound = BOUNDS[machine.products]
+        for name, now in Fingerprint(later).samples.items():
+            first = self.samples[name].double()
+            apart = float((now.double() - first).norm()) / (float(first.norm()) or 1.0)
+            if not apart <= bound:  # NaN too
+                raise Wrong(f"called again with the same numbers its {name} is {apart:.1e} apart (bound {bound:.0e})")
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    numbers = tensor.detach().reshape(-1)
+    return numbers[:: max(1, numbers.numel() // SAMPLE)].clone()
+
+
 def _input_dtype(inputs: Inputs) -> torch.dtype:
     return next(tensor.dtype for tensor in inputs.values() if tensor is not None)
 

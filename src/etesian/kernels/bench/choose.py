@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from etesian.errors import UserError
+from etesian.errors import Problem, UserError
 from etesian.files import write_text
 from etesian.kernels.bench.compiled import OPTIONS
 from etesian.kernels.bench.results import KernelResult, ShapeResult
 from etesian.kernels.interchange import interchangeable
 from etesian.kernels.slots import SLOTS
+from etesian.outputs import check_writable
+from etesian.places import is_option_name
 
 PRESETS = Path("model") / "layer_kernels"
 """Folder in which presets are looked for, under the current one or --config-dir."""
@@ -118,23 +120,63 @@ def choose(slot: str, shapes: Sequence[ShapeResult]) -> Choice:
     )
 
 
-def check_preset_path(path: Path, *, force: bool) -> None:
+def check_preset_path(path: Path, *, force: bool, shipped: Collection[str] = ()) -> None:
     """Check that a preset may be written there and is found by its name afterwards.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    force : bool
+        Whether a file that is there may be replaced.
+    shipped : collection of str
+        Names of the presets that come with the package, whose place it would take.
 
     Raises
     ------
     UserError
-        If the file is not ``.../model/layer_kernels/NAME.yaml``, or is there already and is not to be replaced.
+        If the file is not ``.../model/layer_kernels/NAME.yaml``, has a name that no override can have or that of
+        another preset, can't be written, or is there already and is not to be replaced.
     """
     if path.suffix != ".yaml" or path.parent.parts[-2:] != PRESETS.parts:
         raise UserError(
             f"{path} would not be found as a preset", where="--write", allowed="[FOLDER/]model/layer_kernels/NAME.yaml",
             mend=f"--write {PRESETS / (path.stem or 'fastest')}.yaml",
         )  # fmt: skip
-    if path.is_dir():
-        raise UserError(f"{path} is a folder", where="--write")
+    if not is_option_name(path.stem):
+        raise UserError(
+            f"model/layer_kernels={path.stem} on the command line would not name {path}", where="--write",
+            allowed="a letter, then letters, digits, _ - .; not null, true or false",
+            mend=f"--write {path.parent / 'fastest.yaml'}",
+        )  # fmt: skip
+    if path.stem in shipped:
+        what = f"a preset {path.stem} comes with the package: {path} would take its place"
+        raise UserError(what, where="--write", mend=f"--write {path.with_stem('fastest')}")
+    check_writable(path, "--write")
     if path.exists() and not force:
         raise UserError(f"{path} is there already", where="--write", mend="another name, or --force, which replaces it")
+
+
+def check_choices(choices: Sequence[Choice]) -> None:
+    """Check that a preset of the choices names no kernel that failed.
+
+    Raises
+    ------
+    UserError
+        With each slot whose own kernel was not timed, and that has no other of its family.
+    """
+    problems = [
+        Problem(
+            f"no preset is written: the experiment's own {choice.slot} was not timed, and neither was another kernel "
+            "of its family",
+            f"model.layer_kernels.{choice.slot}",
+            mend="another kernel for the slot; the tables tell why each was not timed",
+        )
+        for choice in choices
+        if choice.own is None and choice.best is None
+    ]
+    if problems:
+        raise UserError.collect(problems)
 
 
 def preset_text(mapping: Mapping[str, Mapping[str, Any]], choices: Sequence[Choice], about: Sequence[str]) -> str:

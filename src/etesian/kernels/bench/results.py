@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from etesian.errors import UserError
 from etesian.files import write_json
 from etesian.kernels.bench.accuracy import Errors
 from etesian.kernels.bench.timing import Ceilings, Timing
 from etesian.kernels.record import KernelRecord
+from etesian.outputs import check_writable
 
 FORMAT = 1
 """Version of the JSON."""
@@ -188,3 +191,26 @@ def results_json(
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
     """Write results as JSON; the file appears whole or not at all."""
     write_json(path, dict(content))
+
+
+def is_results(path: Path) -> bool:
+    """Tell whether a file holds results that :func:`write_results` wrote."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"format", "environment", "settings", "slots", "end_to_end"} <= set(content)
+
+
+def check_results_path(path: Path, *, force: bool) -> None:
+    """Check that results may be written there; those of an earlier comparison are replaced.
+
+    Raises
+    ------
+    UserError
+        If they can't be written, or something else is there and is not to be replaced.
+    """
+    check_writable(path, "--output")
+    if path.exists() and not force and not is_results(path):
+        what = f"{path} is there already, and holds no results of this command"
+        raise UserError(what, where="--output", mend="another name, or --force, which replaces it")

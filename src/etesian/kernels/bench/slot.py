@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from etesian.errors import UserError
-from etesian.kernels.bench.accuracy import Wrong, relative_errors, run_once
+from etesian.kernels.bench.accuracy import Fingerprint, Wrong, relative_errors, run_once
 from etesian.kernels.bench.candidates import Candidate
 from etesian.kernels.bench.cases import Case, Inputs
 from etesian.kernels.bench.compiled import compile_in_place, forget_compiled, graphs_so_far
@@ -58,6 +58,7 @@ class _Form:
     layer: nn.Module
     out_dtype: torch.dtype
     writes_cotangent: bool
+    first: Fingerprint
 
 
 def bench_case(
@@ -96,6 +97,8 @@ def bench_case(
         for form in forms:
             if form.result.both is None:
                 form.result.reason = f"not timed beside the others: {_reason(cause, compiled=False)}"
+    for form in forms:
+        _check_again(form, case, sets[0], machine)
     layer = forms[0].layer if forms else nn.Module()
     weights = sum(parameter.numel() * parameter.element_size() for parameter in layer.parameters())
     floors = [
@@ -160,7 +163,22 @@ def _checked(
     except (Exception, SystemExit) as cause:
         result.reason, result.mend = _reason(cause, compiled), _mend(candidate, cause, machine)
         return result, None
-    return result, _Form(result, layer, outcome.output.dtype, outcome.writes_cotangent)
+    return result, _Form(result, layer, outcome.output.dtype, outcome.writes_cotangent, Fingerprint(outcome))
+
+
+def _check_again(form: _Form, case: Case, inputs: Inputs, machine: Machine) -> None:
+    """Check after the timing that a kernel still computes what it did at first; if not, its times are dropped."""
+    if form.result.reason:
+        return
+    result = form.result
+    try:
+        form.first.check_same(run_once(case, form.layer, inputs, 0, machine), machine)
+    except Wrong as wrong:
+        result.reason, result.wrong = f"wrong: {wrong}", True
+    except Exception as cause:
+        result.reason = f"after it was timed it {_reason(cause, compiled=False)}"
+    if result.reason:
+        result.forward = result.both = result.peak_bytes = None
 
 
 def _result(candidate: Candidate, *, compiled: bool, reason: str = "", mend: str = "") -> KernelResult:
