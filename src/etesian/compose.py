@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etesian.errors import Problem, UserError, did_you_mean
-from etesian.interpolation import contradict, leaves, missing_keys, resolve
+from etesian.interpolation import missing_keys, resolve
 from etesian.places import defaults_circle, file_of, find_config, search_path
 
 DEFAULT_CONFIG = "train"
@@ -92,7 +92,6 @@ def compose(
     name, origin = find_config(config_name, places)
     loader = _loader(places)
     parsed = _parse(overrides, places)
-    _refuse_contradictions(parsed)
     groups = _group_overrides(parsed, loader, places)
     with _explained(places, origin, parsed):
         base = loader.load_configuration(name, [_line(o) for o in groups], RunMode.RUN)
@@ -225,24 +224,6 @@ def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: l
     return chosen
 
 
-def _refuse_contradictions(parsed: Sequence[Override]) -> None:
-    """Refuse a key or group that is given two values, of which Hydra would drop the first without a word.
-
-    Mappings of one key are merged, so they may differ in their keys; what was deleted may be given anew.
-    """
-    problems, before = [], dict[str, Override]()
-    for override in parsed:
-        key = override.get_key_element().lstrip("+~")
-        first, before[key] = before.get(key), override
-        if first is None or first.is_delete():
-            continue
-        if override.is_delete() or contradict(first.value(), override.value()):
-            what = f"{_line(first)} and {_line(override)} give one key two values"
-            problems.append(Problem(what, key, mend="keep one of them"))
-    if problems:
-        raise UserError.collect(problems)
-
-
 def _absent_keys(overrides: list[Override], base: DictConfig) -> dict[str, list[str]]:
     """Return the plainly overridden keys that `base` lacks, each with the keys beside the part that is missing."""
     unset = missing_keys(base)
@@ -289,9 +270,11 @@ def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImp
         if loaded is None or not OmegaConf.is_dict(loaded.config):
             continue
         if (package or "").split(".")[0] == "hydra" or (not package and "hydra" in loaded.config):
-            what = "this file sets keys under 'hydra', which nothing here reads"
-            mend = "delete them; system.output.root says where runs are written, --multirun runs a sweep"
-            raise UserError(what, where=str(file_of(path, places)), mend=mend)
+            raise UserError(
+                "this file sets keys under 'hydra', which nothing here reads",
+                where=str(file_of(path, places)),
+                mend="delete them; system.output.root says where runs are written, --multirun runs a sweep",
+            )
 
 
 def _refuse_outdone(name: str, origin: Path, base: DictConfig, loader: ConfigLoaderImpl) -> None:
@@ -300,7 +283,7 @@ def _refuse_outdone(name: str, origin: Path, base: DictConfig, loader: ConfigLoa
     if loaded is None or loaded.header.get("package") or not OmegaConf.is_dict(loaded.config):
         return
     problems = []
-    for key, value in leaves(OmegaConf.to_container(loaded.config)):
+    for key, value in _leaves(OmegaConf.to_container(loaded.config)):
         there = OmegaConf.to_container(base)
         for part in key:
             there = there.get(part) if isinstance(there, dict) else None
@@ -312,11 +295,23 @@ def _refuse_outdone(name: str, origin: Path, base: DictConfig, loader: ConfigLoa
         raise UserError.collect(problems)
 
 
+def _leaves(value: Any, key: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            if key or name != "defaults":
+                yield from _leaves(child, (*key, name))
+    else:
+        yield key, value
+
+
 def _refuse_hydra_choices(choices: dict[Any, Any], origin: Path) -> None:
     for group, option in choices.items():
         if str(group).startswith("hydra/") and option not in (None, "default", "basic"):
-            what = f"the defaults list chooses {group}: {option}, but Hydra's own settings are not used here"
-            raise UserError(what, where=str(origin), mend=f"delete the line 'override {group}: {option}'")
+            raise UserError(
+                f"the defaults list chooses {group}: {option}, but Hydra's own settings are not used here",
+                where=str(origin),
+                mend=f"delete the line 'override {group}: {option}'",
+            )
 
 
 class _explained:

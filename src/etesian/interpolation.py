@@ -67,21 +67,3 @@ def _problem(key: str, node: Node, parent: Any, name: Any, keys: list[str]) -> P
         hint = did_you_mean(wanted, keys) if wanted else None
         return Problem(f"{key}: {node._value()} cannot be resolved: {text}", key, mend=hint)
     return None
-
-
-def leaves(value: Any, key: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield the path and value of everything in a mapping that is none itself, the top's defaults list left out."""
-    if isinstance(value, dict):
-        for name, child in value.items():
-            if key or name != "defaults":
-                yield from leaves(child, (*key, name))
-    else:
-        yield key, value
-
-
-def contradict(first: Any, second: Any) -> bool:
-    """Tell whether two values of one key differ, mappings only where both have something."""
-    if not (isinstance(first, dict) and isinstance(second, dict)):
-        return type(first) is not type(second) or bool(first != second)
-    there = dict(leaves(first, ("",)))
-    return any(key in there and contradict(there[key], value) for key, value in leaves(second, ("",)))

@@ -23,18 +23,9 @@ SMALL = [
 """Options of a tiny model on a store of ``small_stores.write_store``."""
 
 
-def last_of_each(*arguments: str) -> list[str]:
-    """Return arguments without the overrides of a key that is given another value later, as the command wants it."""
-    last = {word.lstrip("+").partition("=")[0]: place for place, word in enumerate(arguments) if "=" in word}
-    return [
-        word for place, word in enumerate(arguments)
-        if "=" not in word or last[word.lstrip("+").partition("=")[0]] == place
-    ]  # fmt: skip
-
-
 def command(*arguments: str) -> list[str]:
     """Return the command line of a run in a process of its own."""
-    return [sys.executable, "-m", "etesian", "train", *last_of_each(*arguments)]
+    return [sys.executable, "-m", "etesian", "train", *arguments]
 
 
 def environment(cache: Path) -> dict[str, str]:
@@ -56,7 +47,7 @@ def train(*arguments: str) -> int:
     """Train in this process, in the current folder, and return the exit status."""
     before, argv = torch.are_deterministic_algorithms_enabled(), list(sys.argv)
     try:
-        return cli.main(["train", *last_of_each(*arguments)])
+        return cli.main(["train", *arguments])
     finally:
         torch.use_deterministic_algorithms(before)
         sys.argv = argv

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from runs import last_of_each
 from small_model import make_graph
 
 from etesian import __version__
@@ -30,7 +29,7 @@ OPTIONS = [
 
 def make(*overrides: str) -> tuple[dict[str, Any], Forecaster]:
     """Return a checkpoint and the forecaster that it is of."""
-    composed = compose("train", None, last_of_each(*OPTIONS, *overrides))
+    composed = compose("train", None, [*OPTIONS, *overrides])
     config = check_tree(composed)
     preset = composed.choices["model/layer_kernels"]
     kernels = resolve_kernels(config.model, preset=preset, overrides=composed.overrides)

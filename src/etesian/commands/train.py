@@ -116,5 +116,5 @@ def _prepare_relaunch(args: argparse.Namespace, overrides: list[str], run_id: st
     """Set the command line with which Lightning starts the other processes of this job on this machine."""
     options = ["--config-name", args.config_name]
     options += ["--config-dir", str(args.config_dir)] if args.config_dir else []
-    kept = [override for override in overrides if not override.lstrip("+").startswith("training.run_id=")]
+    kept = [override for override in overrides if not override.startswith("training.run_id=")]
     sys.argv = [sys.argv[0], "train", *options, *kept, f"training.run_id={run_id}"]

@@ -346,39 +346,11 @@ class TestKeysThatComeToNothing:
         write(folder / "mine.yaml", "defaults: [train, _self_]\n1: 2\n")
         assert compose("mine").tree["1"] == 2
 
-    @pytest.mark.parametrize(
-        ("first", "second", "where"),
-        [
-            ("training.seed=1", "training.seed=2", "training.seed"),
-            ("system=gpu", "system=cpu", "system"),
-            ("model/layer_kernels=rmsnorm", "model/layer_kernels=torch", "model/layer_kernels"),
-            ("+new=1", "new=2", "new"),
-            ("+new=1", "+new=2", "new"),
-            ("++training.seed=1", "++training.seed=2", "training.seed"),
-            ("training.seed=1", "~training.seed", "training.seed"),
-            ("training.deterministic=1", "training.deterministic=true", "training.deterministic"),
-            ("+new={a: 1, b: {c: 2}}", "new={b: {c: 3}}", "new"),
-            ("+new={a: 1}", "new=1", "new"),
-        ],
-    )
-    def test_a_key_that_is_given_two_values(self, first: str, second: str, where: str) -> None:
-        found = problem(first, "training.max_epochs=3", second)
-        assert found.what == f"{first} and {second} give one key two values"
-        assert found.where == where
-
-    def test_all_such_keys_at_once(self) -> None:
-        with pytest.raises(UserError) as caught:
-            compose(overrides=["training.seed=1", "system=gpu", "training.seed=2", "system=cpu"])
-        assert [p.where for p in caught.value.problems] == ["training.seed", "system"]
-
-    def test_a_key_that_is_given_one_value_twice(self) -> None:
-        composed = compose(overrides=["training.seed=2", "system=cpu", "++training.seed=2", "system=cpu"])
+    def test_the_last_override_of_a_key_counts(self) -> None:
+        """As scripts expect that put their caller's arguments after their own."""
+        composed = compose(overrides=["training.seed=1", "system=gpu", "training.seed=2", "system=cpu"])
         assert composed.tree["training"]["seed"] == 2
         assert composed.choices["system"] == "cpu"
-
-    def test_mappings_of_one_key_are_merged(self) -> None:
-        composed = compose(overrides=["+new={a: 1, c: 3}", "++new={b: 2, c: 3}"])
-        assert composed.tree["new"] == {"a": 1, "b": 2, "c": 3}
 
     def test_deleting_and_adding_anew(self) -> None:
         tree = compose(overrides=["~model.layer_kernels.LayerNorm", "+model.layer_kernels.LayerNorm._target_=a.B"]).tree
