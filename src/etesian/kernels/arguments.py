@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etesian.errors import Problem, did_you_mean
+from etesian.errors import Problem, did_you_mean, shell_word
 from etesian.kernels.slots import Slot
 
 
@@ -49,8 +49,15 @@ def check_arguments(
     any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     by_name = [name for name, parameter in parameters.items() if _can_be_named(parameter)]
     free = [name for name in by_name if name not in taken_by_position]
-    shown = f"{path}{_show(signature)}"
+    shown = f"{path}{without_annotations(signature)}"
 
+    if misplaced := [name for name in taken_by_position if _is_no_size(parameters[name])]:
+        given = slot.positional[taken_by_position.index(misplaced[0])]
+        what = (
+            f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: "
+            f"its parameter {misplaced[0]!r} would be given {given}"
+        )
+        return [Problem(what, where, shown, f"let its constructor take {', '.join(slot.positional)} first")]
     problems = []
     for name, value in arguments.items():
         key = f"{where}.{name}"
@@ -69,10 +76,18 @@ def check_arguments(
                 problems.append(_left_over(slot, name, value, before, path, key, shown))
             else:
                 what = f"slot {slot.name}: {path} does not take {name!r}"
-                problems.append(Problem(what, key, shown, did_you_mean(name, free)))
+                meant = did_you_mean(name, free) or special_key(where, name, value)
+                problems.append(Problem(what, key, shown, meant))
     if not problems:
         problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
     return problems
+
+
+def special_key(where: str, name: str, value: Any) -> str | None:
+    """Return the mend of ``target`` for ``_target_`` and the like, or None."""
+    known = {key.strip("_"): key for key in ("_target_", "_partial_", "_compile_")}
+    found = known.get(name.strip("_").lower())
+    return None if found is None else f"did you mean {found!r}? " + shell_word(f"{where}.{found}={value}")
 
 
 def _left_over(slot: Slot, name: str, value: Any, before: str, path: str, key: str, shown: str) -> Problem:
@@ -106,11 +121,16 @@ def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
     return names[:count]
 
 
+def _is_no_size(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter can't be meant for a number of features, channels or heads, which is all slots pass."""
+    return isinstance(parameter.default, bool | float | str) or parameter.name in ("eps", "epsilon", "bias")
+
+
 def _can_be_named(parameter: inspect.Parameter) -> bool:
     return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 
 
-def _show(signature: inspect.Signature) -> str:
+def without_annotations(signature: inspect.Signature) -> str:
     """Return the signature without annotations, which say little and fill the screen."""
     parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
@@ -126,3 +146,38 @@ def _check_binding(
         what = f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: {cause}"
         return [Problem(what, where, shown)]
     return []
+
+
+def strange_values(target: Any, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of arguments whose values are of another kind than the defaults of the target.
+
+    A default of None takes anything but text: a number that was mistyped in a config is text.
+    """
+    defaults = defaults_of(target)
+    return [name for name, value in arguments.items() if name in defaults and _is_strange(value, defaults[name])]
+
+
+def _is_strange(value: Any, default: Any) -> bool:
+    if value is None or default is inspect.Parameter.empty:
+        return False
+    if default is None:
+        return isinstance(value, str)
+    numbers = isinstance(value, int | float) and isinstance(default, int | float)
+    return not numbers and not isinstance(value, type(default))
+
+
+def in_place(target: Any, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the arguments, set or left at their defaults, that make a kernel work in place."""
+    settled = defaults_of(target) | dict(arguments)
+    return [name for name in ("inplace", "in_place") if settled.get(name) is True]
+
+
+def defaults_of(target: Any) -> dict[str, Any]:
+    """Return the parameters of a class or function with their defaults; none where they can't be read."""
+    if not callable(target):
+        return {}
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}

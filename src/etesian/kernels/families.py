@@ -5,10 +5,10 @@ Two kernels of one family with equal constants are interchangeable; kernels of t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from etesian.kernels.arguments import defaults_of
 from etesian.kernels.constants import FAMILIES, OWN_CONSTANTS, Argument, Family, Reader
 
 LINEAR = "linear"
@@ -97,7 +97,7 @@ def readers_of(target: str, family: Family, resolved: object | None = None) -> d
         What the path leads to, where it is installed: its signature has the defaults.
     """
     declared = next((_CONSTANTS[path] for path in _paths(target, resolved) if path in _CONSTANTS), {})
-    signature = _defaults(resolved)
+    signature = defaults_of(resolved)
     readers: dict[str, Reader] = {}
     for name, usual in family.constants.items():
         reader = declared.get(name, Argument(name) if name in signature else usual)
@@ -151,17 +151,6 @@ def _paths(target: str, resolved: object | None) -> list[str]:
         return [target, _short_torch_path(target)]
     own = f"{getattr(resolved, '__module__', '')}.{getattr(resolved, '__qualname__', '')}"
     return [target, own, _short_torch_path(own)]
-
-
-def _defaults(resolved: object | None) -> dict[str, Any]:
-    """Return the parameters of a class or function with their defaults; none where it is not there."""
-    if not callable(resolved):
-        return {}
-    try:
-        parameters = inspect.signature(resolved).parameters
-    except (TypeError, ValueError):
-        return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def _short_torch_path(path: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from etesian.errors import Problem, UserError
-from etesian.kernels.arguments import check_arguments
+from etesian.kernels.arguments import check_arguments, special_key
 from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot, unknown_slot
@@ -180,7 +180,9 @@ def _resolve_slot(
     path = entry.get("_target_")
     if not isinstance(path, str):
         what = f"slot {slot.name} has no _target_" if path is None else f"slot {slot.name}: _target_ is {path!r}"
-        problems.append(Problem(what, f"{where}._target_", "the import path of a kernel, such as " + slot.target))
+        meant = next((mend for name, value in entry.items() if (mend := special_key(where, name, value))), None)
+        allowed = f"the import path of a kernel, such as {slot.target}"
+        problems.append(Problem(what, f"{where}._target_", allowed, meant if path is None else None))
         return None
     bad_keys = _special_keys(slot, entry, where)
     compiled, bad_options = _compile_options(entry.get("_compile_"), f"{where}._compile_")

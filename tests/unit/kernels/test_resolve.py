@@ -356,3 +356,18 @@ def test_origin(preset: str | None, overrides: tuple[str, ...], origin: str) -> 
     kernels = resolve(norm(_target_="torch.nn.LayerNorm"), preset=preset, overrides=overrides)
     assert {r.slot: r.origin for r in kernels.records}["LayerNorm"] == origin
     assert {r.slot: r.origin for r in kernels.records}["Linear"] == "default"
+
+
+def test_a_constructor_without_the_channels_is_what_has_to_change_not_the_argument() -> None:
+    found = problem({"LayerNorm": {"_target_": "faulty_kernels.WithoutChannels", "eps": 1e-6}})
+    assert found.where == "model.layer_kernels.LayerNorm"
+    assert found.allowed == "faulty_kernels.WithoutChannels(eps=1e-06)"
+    assert found.mend == "let its constructor take num_channels first"
+
+
+@pytest.mark.parametrize("name", ["target", "_target", "Target"])
+def test_target_without_its_underscores_is_mended(name: str) -> None:
+    found = problem({"LayerNorm": {"_target_": "torch.nn.LayerNorm", name: "torch.nn.RMSNorm"}})
+    assert found.mend == "did you mean '_target_'? model.layer_kernels.LayerNorm._target_=torch.nn.RMSNorm"
+    alone = problem({"LayerNorm": {name: "torch.nn.RMSNorm"}})
+    assert alone.mend == "did you mean '_target_'? model.layer_kernels.LayerNorm._target_=torch.nn.RMSNorm"
