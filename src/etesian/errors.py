@@ -112,7 +112,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def shell_word(text: str) -> str:
     """Return an override or argument as a shell takes it: in quotes where it holds what a shell would act on."""
-    return shlex.quote(text) if re.search(r"[^\w.,:/=+~@%-]|^~", text) and text else text
+    return shlex.quote(text) if re.search(r"[^\w.,:/=+~@%-]", text) else text
 
 
 def _plain(name: str) -> str:

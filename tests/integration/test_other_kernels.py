@@ -64,7 +64,7 @@ def test_other_kernels_have_to_be_asked_for(go_on, capsys: pytest.CaptureFixture
     assert "made by torch.nn.LayerNorm(eps=1e-05) in slot LayerNorm of the model" in said
     assert "etesian.kernels.norms.AutocastLayerNorm(eps=1e-05), of the same family 'layer_norm'" in said
     assert f"where:   {KEY}\n" in said
-    assert f"{ALLOWED} to go on all the same, or {KEY}={{_target_:torch.nn.LayerNorm,eps:1e-05}}" in said
+    assert f"{ALLOWED} to go on all the same, or '{KEY}={{_target_:torch.nn.LayerNorm,eps:1e-05}}'" in said
 
 
 def test_within_a_family_it_is_allowed_after_a_check(go_on, first: Path, capsys: pytest.CaptureFixture[str]) -> None:

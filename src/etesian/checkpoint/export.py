@@ -14,7 +14,7 @@ from torch import Tensor
 from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, variables_of
 from etesian.checkpoint.read import check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
-from etesian.errors import Problem, UserError
+from etesian.errors import Problem, UserError, shell_word
 from etesian.files import save_torch
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
@@ -70,9 +70,9 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
     where = "--output"
     if not output.parent.is_dir():
         what = f"the folder {output.parent} does not exist"
-        raise UserError(what, where=where, mend=f"mkdir -p {output.parent}")
+        raise UserError(what, where=where, mend=f"mkdir -p {shell_word(str(output.parent))}")
     if output.is_dir():
-        raise UserError(f"{output} is a folder", where=where, mend=f"--output {output}/inference.ckpt")
+        raise UserError(f"{output} is a folder", where=where, mend=f"--output {shell_word(f'{output}/inference.ckpt')}")
     if output.exists() and source.exists() and output.samefile(source):
         raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
     if output.exists() and not force:

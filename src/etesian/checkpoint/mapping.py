@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etesian.errors import Problem, UserError
+from etesian.errors import Problem, UserError, shell_word
 from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named
 from etesian.kernels.parity import Parity, check_parity
 from etesian.kernels.record import KernelRecord
@@ -69,7 +69,7 @@ def refuse(source: Path, changed: Sequence[Difference], *, allowed: bool = True)
     for difference in changed:
         where, old = key_of(difference), difference.old
         reasons = interchangeable(old, difference.new)
-        back = f"{'' if difference.component == 'model' else '++'}{where}={_as_override(old)}"
+        back = shell_word(f"{'' if difference.component == 'model' else '++'}{where}={_as_override(old)}")
         what = f"the weights of {source} were made by {named(old)} in {_place(difference)}; this is"
         if reasons:
             what = f"{what} {named(difference.new)}, which can't take its place: {'; '.join(reasons)}"
@@ -92,7 +92,9 @@ def _as_override(record: KernelRecord) -> str:
 
 
 def _yaml(value: Any) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if not isinstance(value, str) else value
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def library_changes(stored: Sequence[KernelRecord], now: Sequence[KernelRecord]) -> list[str]:

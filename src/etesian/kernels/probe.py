@@ -295,14 +295,18 @@ def _problem(kernel: KernelFactory, failure: _Failed, machine: _Machine) -> Prob
     slot, target = SLOTS[record.slot], kernel.target
     ways = [f"{where}._target_={slot.target}"] if record.target != slot.target else []
     arguments = [f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()]
-    strange = [f"{where}.{name} (now {show(record.arguments[name])})" for name in strange_values(target, record.arguments)]
+    strange = [
+        f"{where}.{name} (now {show(record.arguments[name])})" for name in strange_values(target, record.arguments)
+    ]
     written = [f"{where}.{name}=false" for name in in_place(target, record.arguments)] if failure.writes else []
     if strange:
         ways = [f"another value of {' or '.join(strange)}", *ways]
     elif written:
         ways = [" ".join(written), *ways]
     elif failure.own_fault:
-        other = [] if failure.called or failure.writes or not arguments else [f"another value of {' or '.join(arguments)}"]
+        other = (
+            [] if failure.called or failure.writes or not arguments else [f"another value of {' or '.join(arguments)}"]
+        )
         ways = ["correct the kernel", *other, *ways]
     elif machine.device.type == "cpu" and _wants_gpu(record, str(failure)):
         ways = ["run on a GPU, system=gpu", *ways]

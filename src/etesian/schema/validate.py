@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from etesian.errors import Problem, UserError, did_you_mean, nearest
+from etesian.errors import Problem, UserError, did_you_mean, nearest, shell_word
 from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
 from etesian.schema.describe import describe, is_list, keys_of, section_in, show
@@ -159,7 +159,7 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
 def _no_mapping(value: Any, path: Path, group: str) -> Problem:
     key, known = _dotted(path), kinds(group)
     allowed = f"a mapping with 'kind' ({', '.join(known)}) and the keys of that kind"
-    mend = f"{key}={{kind: {value}}}" if isinstance(value, str) and value in known else None
+    mend = shell_word(f"{key}={{kind: {value}}}") if isinstance(value, str) and value in known else None
     return Problem(f"{key}={show(value)} is no mapping", key, allowed, mend)
 
 

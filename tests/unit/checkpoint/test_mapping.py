@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def test_other_kernels_of_a_family(rms_norms) -> None:
     (parity,) = check_mapping(SOURCE, other, kernels, settings, CPU, allowed=True)
     assert parity.passed
     assert parity.against.startswith("etesian.kernels.formulas.RMSNorm, as ")
+
+
+def test_the_way_back_can_be_pasted_into_a_shell(rms_norms) -> None:
+    kernels, settings = rms_norms
+    arguments = {"eps": 1, "bias": True, "of": None}
+    other = stored(kernels, "LayerNorm", target="a.B", family="custom:a.B", arguments=arguments, constants={})
+    with pytest.raises(UserError) as caught:
+        check_mapping(SOURCE, other, kernels, settings, CPU, allowed=False)
+    (problem,) = caught.value.problems
+    assert problem.mend == "'model.layer_kernels.LayerNorm={_target_:a.B,eps:1,bias:true,of:null}'"
+    assert shlex.split(problem.mend) == ["model.layer_kernels.LayerNorm={_target_:a.B,eps:1,bias:true,of:null}"]
 
 
 def test_every_slot_is_named_in_one_error(rms_norms) -> None:
