@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from hydra import version as hydra_version
@@ -30,6 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.interpolation import missing_keys, resolve
 from etesian.places import defaults_circle, file_of, find_config, search_path
+from etesian.schema.presets import Preset
 
 DEFAULT_CONFIG = "train"
 KERNEL_PRESETS = "model/layer_kernels"
@@ -57,7 +58,7 @@ class Composed:
         Overridden keys that no file sets and that were given without ``+``, each with the full keys that might have
         been meant. The schema tells whether they exist.
     preset_slots : dict
-        Key of a mapping of layer kernels to what the preset chosen there has in its file.
+        Key of a mapping of layer kernels to the preset chosen there, as its file has it.
     """
 
     tree: dict[str, Any]
@@ -66,7 +67,7 @@ class Composed:
     config_name: str = DEFAULT_CONFIG
     origin: Path = Path()
     absent: dict[str, list[str]] = field(default_factory=dict)
-    preset_slots: dict[str, Any] = field(default_factory=dict)
+    preset_slots: dict[str, Preset] = field(default_factory=dict)
 
 
 def compose(
@@ -112,14 +113,24 @@ def compose(
     return Composed(tree, chosen, list(overrides), name, origin, absent, _preset_slots(chosen, loader))
 
 
-def _preset_slots(choices: dict[str, str | None], loader: ConfigLoaderImpl) -> dict[str, Any]:
+def _preset_slots(choices: dict[str, str | None], loader: ConfigLoaderImpl) -> dict[str, Preset]:
     slots = {}
     for choice, option in choices.items():
         group, _, package = choice.partition("@")
-        file = loader.repository.load_config(f"{group}/{option}") if group == KERNEL_PRESETS and option else None
-        if file is not None:
-            slots[package or group.replace("/", ".")] = OmegaConf.to_container(file.config, resolve=False)
+        if group == KERNEL_PRESETS and option and loader.repository.load_config(f"{group}/{option}") is not None:
+            merged = OmegaConf.to_container(OmegaConf.merge(*_with_defaults(option, loader)), resolve=False)
+            slots[package or group.replace("/", ".")] = Preset(option, cast("dict[str, Any]", merged))
     return slots
+
+
+def _with_defaults(option: str, loader: ConfigLoaderImpl) -> list[Any]:
+    """Return what the file of a preset and the presets of its defaults list hold, in the order of the list."""
+    file = loader.repository.load_config(f"{KERNEL_PRESETS}/{option}")
+    if file is None:
+        return []
+    names = [str(getattr(entry, "path", "")) for entry in file.defaults_list or []]
+    names = names if "_self_" in names else ["_self_", *names]
+    return [part for name in names for part in ([file.config] if name == "_self_" else _with_defaults(name, loader))]
 
 
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:

@@ -292,26 +292,24 @@ def _problem(kernel: KernelFactory, failure: _Failed, machine: _Machine) -> Prob
         f"slot {record.slot} of {'the model' if record.component == 'model' else record.component}: {record.target} "
         f"does not run on {machine.device.type} with training.precision={machine.precision}: {failure}"
     )
-    slot, target = SLOTS[record.slot], kernel.target
+    slot = SLOTS[record.slot]
     ways = [f"{where}._target_={slot.target}"] if record.target != slot.target else []
-    arguments = [f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()]
-    strange = [
-        f"{where}.{name} (now {show(record.arguments[name])})" for name in strange_values(target, record.arguments)
-    ]
-    written = [f"{where}.{name}=false" for name in in_place(target, record.arguments)] if failure.writes else []
-    if strange:
-        ways = [f"another value of {' or '.join(strange)}", *ways]
-    elif written:
-        ways = [" ".join(written), *ways]
+    values = {name: f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()}
+    strange = [values[name] for name in strange_values(kernel.target, record.arguments)]
+    others = strange or list(values.values())
+    other = [f"another value of {' or '.join(others)}"] if others else []
+    if failure.writes:
+        written = [f"{where}.{name}=false" for name in in_place(kernel.target, record.arguments)]
+        ways = [*(written or ["correct the kernel"]), *ways]
+    elif failure.called:
+        ways = ["correct the kernel", *ways]
+    elif strange:
+        ways = [*other, *ways]
     elif failure.own_fault:
-        other = (
-            [] if failure.called or failure.writes or not arguments else [f"another value of {' or '.join(arguments)}"]
-        )
         ways = ["correct the kernel", *other, *ways]
     elif machine.device.type == "cpu" and _wants_gpu(record, str(failure)):
         ways = ["run on a GPU, system=gpu", *ways]
     else:
-        other = [f"another value of {' or '.join(arguments)}"] if arguments else []
         ways = [*other, *ways, "another system.hardware.accelerator or training.precision"]
     allowed = f"a kernel that is called with {slot.call}" if failure.called else None
     return Problem(what, where, allowed, ", or ".join(ways))

@@ -80,7 +80,7 @@ def test_the_way_back_of_a_component(rms_norms) -> None:
     own = KernelRecord("LayerNorm", "decoder", "torch.nn.LayerNorm", {"eps": 1e-5, "bias": False}, "layer_norm")
     with pytest.raises(UserError) as caught:
         check_mapping(SOURCE, [*kernels.records, own], kernels, settings, CPU, allowed=True)
-    expected = "++model.decoder.layer_kernels.LayerNorm={_target_:torch.nn.LayerNorm,eps:1e-05,bias:false}"
+    expected = "'++model.decoder.layer_kernels.LayerNorm={_target_:torch.nn.LayerNorm,eps:1e-05,bias:false}'"
     assert caught.value.problems[0].mend == expected
 
 

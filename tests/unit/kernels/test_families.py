@@ -247,3 +247,18 @@ def test_a_kernel_is_shown_with_its_constants() -> None:
     assert named(record("torch.nn.RMSNorm")) == "torch.nn.RMSNorm(eps='epsilon of the dtype')"
     assert named(record(LIGER, offset=0.5)) == f"{LIGER}(offset=0.5, eps=1e-06)"
     assert named(record("torch.nn.SiLU")) == "torch.nn.SiLU()"
+
+
+def test_a_misspelt_family_is_refused_and_a_new_one_has_to_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
+    monkeypatch.setattr(families, "_OWN", set())
+    with pytest.raises(ValueError, match="no family 'rmsnorm': did you mean 'rms_norm'"):
+        register_family("my.Norm", "rmsnorm")
+    with pytest.raises(ValueError, match=r"no family 'wavelet': there are linear, .*; new=True makes one"):
+        register_family("my.Norm", "wavelet")
+    assert family_of("my.Norm") == "custom:my.Norm"
+    register_family("my.Norm", "wavelet", new=True)
+    register_family("my.OtherNorm", "wavelet")
+    assert family_of("my.Norm") == family_of("my.OtherNorm") == "wavelet"
+    with pytest.raises(ValueError, match="'rms_norm' is known already"):
+        register_family("my.Third", "rms_norm", new=True)
