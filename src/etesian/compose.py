@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from hydra import version as hydra_version
@@ -30,10 +30,11 @@ from omegaconf.errors import OmegaConfBaseException
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.interpolation import missing_keys, resolve
 from etesian.places import defaults_circle, file_of, find_config, search_path
+from etesian.presets import chosen_presets
 from etesian.schema.presets import Preset
+from etesian.slips import dotted_key, group_slip
 
 DEFAULT_CONFIG = "train"
-KERNEL_PRESETS = "model/layer_kernels"
 _ABSENT = object()
 _FORMS = "key=value, group=option, +key=value (add), ~key (delete)"
 
@@ -110,27 +111,7 @@ def compose(
     names: list[Any] = [key for key in config if key != "hydra"]
     tree = resolve(OmegaConf.masked_copy(config, names))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
-    return Composed(tree, chosen, list(overrides), name, origin, absent, _preset_slots(chosen, loader))
-
-
-def _preset_slots(choices: dict[str, str | None], loader: ConfigLoaderImpl) -> dict[str, Preset]:
-    slots = {}
-    for choice, option in choices.items():
-        group, _, package = choice.partition("@")
-        if group == KERNEL_PRESETS and option and loader.repository.load_config(f"{group}/{option}") is not None:
-            merged = OmegaConf.to_container(OmegaConf.merge(*_with_defaults(option, loader)), resolve=False)
-            slots[package or group.replace("/", ".")] = Preset(option, cast("dict[str, Any]", merged))
-    return slots
-
-
-def _with_defaults(option: str, loader: ConfigLoaderImpl) -> list[Any]:
-    """Return what the file of a preset and the presets of its defaults list hold, in the order of the list."""
-    file = loader.repository.load_config(f"{KERNEL_PRESETS}/{option}")
-    if file is None:
-        return []
-    names = [str(getattr(entry, "path", "")) for entry in file.defaults_list or []]
-    names = names if "_self_" in names else ["_self_", *names]
-    return [part for name in names for part in ([file.config] if name == "_self_" else _with_defaults(name, loader))]
+    return Composed(tree, chosen, list(overrides), name, origin, absent, chosen_presets(chosen, loader.repository))
 
 
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
@@ -207,7 +188,7 @@ def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
     mend = f"quote the value: {line.partition('=')[0]}=\"'...'\""
     if _unclosed(line):
         mend = f"close it, and quote the whole override where it holds spaces: '{line.partition('=')[0]}=[...]'"
-    return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, mend)
+    return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, dotted_key(line) or mend)
 
 
 def _unclosed(line: str) -> bool:
@@ -223,6 +204,8 @@ def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: l
             known = sorted({str(f.parent.relative_to(p)) for p in places[1:] for f in p.rglob("*.yaml")} - {"."})
             what = f"{override.input_line}: there is no config group {key!r}"
             problems.append(Problem(what, "command line", ", ".join(known), did_you_mean(key, known)))
+        elif slip := group_slip(key, value, loader.repository.get_group_options):
+            problems.append(slip)
         elif loader.repository.group_exists(key) and not isinstance(value, dict):
             chosen.append(override)
             if not isinstance(value, str | list) and not override.is_delete():

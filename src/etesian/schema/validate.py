@@ -213,6 +213,8 @@ def _objection(kind: str, key: str, given: Any, field: Any) -> tuple[str, str | 
         what, mend = f"{key}={show(given)} is a number, not text", f"quote it: \"{key}='{given}'\""
     elif kind in ("model_type", "model_attributes_type", "dict_type", "list_type"):
         what = f"{key}={show(given)} is no {'list' if kind == 'list_type' else 'mapping'}"
+        if isinstance(given, str) and key.split(".")[-2:-1] == ["layer_kernels"]:
+            mend = shell_word(f"{key}._target_={given}")
     elif kind.startswith(("greater_than", "too_short")):
         what = f"{key}={show(given)} is too {'short' if kind == 'too_short' else 'small'}"
     elif kind == "empty_text":
