@@ -3,7 +3,8 @@
 In a ``conftest.py``, ``pytest_plugins = ["etesian.testing"]``; then a test takes the fixture :func:`experiment`::
 
     def test_rms_norms(experiment):
-        run = experiment("my_experiment", config_dir="configs", overrides=["model/layer_kernels=rmsnorm"])
+        configs = Path(__file__).parent / "configs"
+        run = experiment("my_experiment", config_dir=configs, overrides=["model/layer_kernels=rmsnorm"])
         assert run.kernel("LayerNorm", component="processor").target == "torch.nn.RMSNorm"
         losses = run.train(steps=20)
         assert losses[-1] < losses[0]
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,8 +196,8 @@ class ExperimentMaker:
         Parameters
         ----------
         config_name, config_dir, overrides
-            As ``--config-name``, ``--config-dir`` and the overrides of the command line; paths are relative to the
-            folder that pytest runs in. ``system.input.dataset`` may be left out.
+            As ``--config-name``, ``--config-dir`` and the overrides of the command line; relative paths are relative
+            to the folder that pytest was started in. ``system.input.dataset`` may be left out.
         size : Size
             What is made smaller.
         variables : sequence of str, optional
@@ -205,7 +206,8 @@ class ExperimentMaker:
         device : str
             ``cpu`` or ``cuda``. A kernel that does not run there is an error, as in training.
         probe : bool
-            False does not try the kernels: for a look at what fills which slot where they can't run.
+            False does not run the kernels: for a look at what fills which slot where they can't run. Their libraries
+            have to be installed all the same.
 
         Raises
         ------
@@ -218,7 +220,14 @@ class ExperimentMaker:
         from etesian.training.trial import Trial
 
         _one_of(device, ("cpu", "cuda"), "device")
-        composed = compose(config_name, config_dir, [*overrides, "system.input.dataset=synthetic.zarr"])
+        if config_dir is not None and not Path(config_dir).expanduser().is_dir():
+            folder = Path(config_dir).expanduser().absolute()
+            mend = "config_dir=Path(__file__).parent / 'configs', which does not depend on where pytest was started"
+            raise UserError(f"there is no folder {folder}", where="config_dir", allowed="a folder", mend=mend)
+        try:
+            composed = compose(config_name, config_dir, [*overrides, "system.input.dataset=synthetic.zarr"])
+        except UserError as error:
+            raise _in_python(error) from error
         full, preset = check_tree(composed), composed.choices.get("model/layer_kernels")
         here = _on_device(full, device)
         slots = composed.preset_slots
@@ -297,7 +306,7 @@ def _named(config: Config) -> Iterator[str]:
         yield from filter(None, [getattr(bound, "total_variable", None)])
     for scaler in config.training.scalers.values():
         yield from getattr(scaler, "weights_by_name", ())
-    yield from config.diagnostics.plot.parameters or ()
+    yield from config.diagnostics.plot.named
     for split in (config.dataloader.training, config.dataloader.validation, config.dataloader.test):
         chosen = split.dataset_config.get("select", ())
         yield from [chosen] if isinstance(chosen, str) else chosen
@@ -315,6 +324,7 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
         loader[name] = {"dataset_config": {"dataset": str(dataset)}, "start": start, "end": end}
         loader["num_workers"][name], loader["limit_batches"][name] = 0, None
         loader["batch_size"][name] = _at_most(loader["batch_size"][name], size.batch_size)
+    loader["pin_memory"] = None
     tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
     tree["training"] |= {"run_id": None, "fork_run_id": None, "load_weights_only": False}
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False
@@ -345,6 +355,17 @@ def _cut_graph(graph: dict[str, Any], size: Size) -> None:
 
 def _at_most(value: int, limit: int | None) -> int:
     return value if limit is None else min(value, limit)
+
+
+def _in_python(error: UserError) -> UserError:
+    """Name the arguments of the fixture instead of the options of the command."""
+    problems = []
+    for problem in error.problems:
+        texts = {name: text for name, text in vars(problem).items() if text is not None}
+        for option, argument in (("--config-name", "config_name"), ("--config-dir", "config_dir")):
+            texts = {name: text.replace(option, argument) for name, text in texts.items()}
+        problems.append(replace(problem, **texts))
+    return UserError.collect(problems)
 
 
 def _one_of(name: str, known: Iterable[str], what: str) -> str:

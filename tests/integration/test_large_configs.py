@@ -20,7 +20,7 @@ SMALL = [
     "system=cpu", "graph.nodes.hidden.resolution=1", "graph.edges.data2hidden.cutoff_factor=0.8",
     "model.num_channels=16", "model.encoder.num_heads=2",
     "model.processor.num_heads=2", "model.processor.num_layers=1", "model.decoder.num_heads=2",
-    "dataloader.num_workers={training: 0, validation: 0, test: 0}", "dataloader.pin_memory=false",
+    "dataloader.num_workers={training: 0, validation: 0, test: 0}",
     "diagnostics.plot.enabled=false", "training.max_steps=2", "training.run_id=run", "diagnostics.log.interval=1",
 ]  # fmt: skip
 

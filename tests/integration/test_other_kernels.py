@@ -38,6 +38,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class OwnNorm(nn.LayerNorm):
+    def __init__(self, num_channels: int, eps: float = 1e-3) -> None:
+        super().__init__(num_channels, eps)
+
+
 def small(folder: Path) -> list[str]:
     return [*SMALL, f"system.input.dataset={folder}/waves.zarr", "diagnostics.scores.enabled=false"]
 
@@ -64,7 +69,8 @@ def test_other_kernels_have_to_be_asked_for(go_on, capsys: pytest.CaptureFixture
     assert "made by torch.nn.LayerNorm(eps=1e-05) in slot LayerNorm of the model" in said
     assert "etesian.kernels.norms.AutocastLayerNorm(eps=1e-05), of the same family 'layer_norm'" in said
     assert f"where:   {KEY}\n" in said
-    assert f"{ALLOWED} to go on all the same, or '{KEY}={{_target_:torch.nn.LayerNorm,eps:1e-05}}'" in said
+    back = f"{KEY}={{_target_:torch.nn.LayerNorm,eps:1e-05,elementwise_affine:true,bias:true}}"
+    assert f"{ALLOWED} to go on all the same, or '{back}'" in said
 
 
 def test_within_a_family_it_is_allowed_after_a_check(go_on, first: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,3 +140,21 @@ def test_another_version_of_a_library_is_said(go_on, first: Path, capsys: pytest
     assert go_on(f"training.fork_run_id={first}/older.ckpt", "training.load_weights_only=true",
                  "training.max_epochs=1") == 0  # fmt: skip
     assert f"since the checkpoint: torch 0.1 -> {torch.__version__}" in capsys.readouterr().out
+
+
+def test_a_default_that_changed_since_is_refused(
+    go_on, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run under a kernel of the user's goes on only while its own defaults stay."""
+    path = "test_other_kernels.OwnNorm"
+    register_family(path, "layer_norm")
+    own = ["training.fork_run_id=null", f"{KEY}._target_={path}", f"~{KEY}.eps"]
+    assert go_on(*own, "training.max_epochs=1", run_id="own") == 0
+    monkeypatch.setattr(OwnNorm.__init__, "__defaults__", (1e-2,))
+    capsys.readouterr()
+    assert go_on(*own, ALLOWED, "training.max_epochs=2", run_id="own") == 2
+    said = capsys.readouterr().err
+    assert f"another constant: eps is 0.001 there and 0.01 here, as a default of {path} has changed since" in said
+    back = f"'{KEY}={{_target_:{path},eps:0.001}}'"
+    assert f"mend:    {back}\n" in said
+    assert go_on(*own[:2], back.strip("'"), "training.max_epochs=2", run_id="own") == 0

@@ -88,6 +88,23 @@ def test_a_loss_that_is_no_number_is_an_error(experiment: ExperimentMaker) -> No
         experiment("train", overrides=overrides, size=SMALLER).train(50)
 
 
+def test_mistakes_name_the_arguments_and_the_folder_that_was_looked_in(
+    experiment: ExperimentMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    for options, where, said in (
+        ({"config_dir": "config"}, "config_dir", f"there is no folder {tmp_path}/config"),
+        ({"config_name": "mine", "config_dir": "configs"}, "config_name", f"none (in {tmp_path}/configs)"),
+        ({"config_name": "configs/mine"}, "config_name", "mend:    config_dir configs config_name mine"),
+    ):
+        with pytest.raises(UserError) as caught:
+            experiment(**options)
+        assert caught.value.problems[0].where == where
+        assert said in str(caught.value)
+        assert "--config" not in str(caught.value)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that is not there")
 @pytest.mark.parametrize("probe", [True, False])
 def test_a_device_that_is_not_there_is_an_error(experiment: ExperimentMaker, probe: bool) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, variables_of
 from etesian.checkpoint.read import check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
-from etesian.errors import Problem, UserError, shell_word
+from etesian.errors import Problem, UserError
 from etesian.files import save_torch
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
@@ -57,26 +57,6 @@ class Export:
     parities: list[Parity]
     model: float | None
     why_not: str
-
-
-def check_output(output: Path, source: Path, *, force: bool) -> None:
-    """Check where an export is written.
-
-    Raises
-    ------
-    UserError
-        If the folder is missing, the file is there already and not to be replaced, or is the checkpoint itself.
-    """
-    where = "--output"
-    if not output.parent.is_dir():
-        what = f"the folder {output.parent} does not exist"
-        raise UserError(what, where=where, mend=f"mkdir -p {shell_word(str(output.parent))}")
-    if output.is_dir():
-        raise UserError(f"{output} is a folder", where=where, mend=f"--output {shell_word(f'{output}/inference.ckpt')}")
-    if output.exists() and source.exists() and output.samefile(source):
-        raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
-    if output.exists() and not force:
-        raise UserError(f"{output} is there already", where=where, mend="another name, or --force to replace it")
 
 
 def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: torch.device) -> Export:
@@ -125,7 +105,7 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
         raise UserError(
             f"the exported model is {deviation:.1e} apart from the one that was trained, on random numbers",
             where=str(path),
-            allowed=f"{TOLERANCE:.0e}",
+            allowed=f"at most {TOLERANCE:.0e} apart",
             mend="another mapping with --layer-kernels",
         )
     forecaster.about = {

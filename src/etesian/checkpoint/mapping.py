@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from etesian.errors import Problem, UserError, shell_word
-from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named
+from etesian.errors import Problem, UserError
+from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named, written_out
 from etesian.kernels.parity import Parity, check_parity
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import ComponentKernels
@@ -69,7 +71,7 @@ def refuse(source: Path, changed: Sequence[Difference], *, allowed: bool = True)
     for difference in changed:
         where, old = key_of(difference), difference.old
         reasons = interchangeable(old, difference.new)
-        back = shell_word(f"{'' if difference.component == 'model' else '++'}{where}={_as_override(old)}")
+        back = _way_back(difference)
         what = f"the weights of {source} were made by {named(old)} in {_place(difference)}; this is"
         if reasons:
             what = f"{what} {named(difference.new)}, which can't take its place: {'; '.join(reasons)}"
@@ -86,15 +88,33 @@ def _place(difference: Difference) -> str:
     return f"slot {difference.slot} of {owner}"
 
 
-def _as_override(record: KernelRecord) -> str:
-    entry = {"_target_": record.target, **record.arguments}
-    return "{" + ",".join(f"{name}:{_yaml(value)}" for name, value in entry.items()) + "}"
+def _way_back(difference: Difference) -> str:
+    """Return the overrides, as a shell takes them, that bring the old kernel back with its constants.
+
+    A mapping is merged into the one that stands there: what it leaves out would stay, so all constants are written out,
+    and arguments of the new kernel that the old one has not are deleted.
+    """
+    where, new = key_of(difference), difference.new
+    entry = {"_target_": difference.old.target, **written_out(difference.old)}
+    merged = new.component == difference.component and new.origin != "default"
+    deleted = [f"~{where}.{name}" for name in new.arguments if name not in entry] if merged else []
+    mapping = "{" + ",".join(f"{name}:{_value(value)}" for name, value in entry.items()) + "}"
+    sign = "" if difference.component == "model" else "++"
+    return " ".join(shlex.quote(override) for override in (*deleted, f"{sign}{where}={mapping}"))
 
 
-def _yaml(value: Any) -> str:
+def _value(value: Any) -> str:
+    """Return a value in the grammar of overrides."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_value, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_value(item)}" for name, item in value.items()) + "}"
+    if not isinstance(value, str):
+        return str(value)
+    plain = re.fullmatch(r"[A-Za-z_][\w.]*", value) and value.lower() not in ("true", "false", "null", "nan", "inf")
+    return value if plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def library_changes(stored: Sequence[KernelRecord], now: Sequence[KernelRecord]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from etesian.checkpoint.content import FORMAT
+from etesian.checkpoint.paths import check_input
 from etesian.errors import Problem, UserError
 
 
@@ -59,9 +60,7 @@ def load_file(path: Path, *, lazily: bool = False) -> Any:
     UserError
         If it can't be read.
     """
-    if not path.is_file():
-        reason = "is a folder" if path.is_dir() else "does not exist"
-        raise UserError(f"{path} {reason}", where=str(path), mend="name a .ckpt file that a run wrote")
+    check_input(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=False, mmap=lazily)
     except Exception as cause:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etesian.checkpoint.paths import check_input, check_output
 from etesian.commands import common
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(args: argparse.Namespace) -> int:
     """Print what a checkpoint is."""
+    check_input(args.checkpoint)
     from etesian.checkpoint.summary import summarise
 
     summary = summarise(args.checkpoint)
@@ -114,11 +116,12 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 def export(args: argparse.Namespace) -> int:
     """Write a checkpoint for inference."""
-    from etesian.checkpoint.export import PLAIN, TOLERANCE, check_output, write
+    check_input(args.checkpoint)
+    check_output(args.output, args.checkpoint, force=args.force)
+    from etesian.checkpoint.export import PLAIN, TOLERANCE, write
     from etesian.checkpoint.export import export as make
     from etesian.runtime.device import get_device
 
-    check_output(args.output, args.checkpoint, force=args.force)
     device = get_device(args.device)
     mapping = None if args.layer_kernels == PLAIN else _preset(args.layer_kernels, args.config_dir)
     common.register_kinds()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etesian.commands import common
 from etesian.errors import UserError
+from etesian.graph.files import check_graph_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         graph, where = _experiment_graph(args, args.output)
         console.print(f"graph {graph.fingerprint}: {where}", soft_wrap=True)
         return 0
+    file = _file_argument(args)
     from etesian.graph.store import describe, load_graph
 
-    file = _file_argument(args)
     graph, where = _experiment_graph(args, None) if file is None else (load_graph(file), file)
     summary = describe(graph)
     console.print(f"graph {summary['fingerprint'] or 'without fingerprint'}: {where}", soft_wrap=True)
@@ -109,6 +110,7 @@ def _file_argument(args: argparse.Namespace) -> Path | None:
             allowed="one file, or a config with overrides",
             mend=f"graph describe {files[0]}",
         )
+    check_graph_file(Path(files[0]))
     return Path(files[0])
 
 

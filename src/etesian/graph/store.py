@@ -18,6 +18,7 @@ from etesian.graph.attributes import edge_lengths
 from etesian.graph.build import build_graph
 from etesian.graph.build import fingerprint as graph_fingerprint
 from etesian.graph.edge_builders import EARTH_RADIUS_KM
+from etesian.graph.files import check_graph_file
 from etesian.graph.nodes import Floats, check_coordinates, to_xyz
 from etesian.schema.graph import GraphSettings
 
@@ -93,13 +94,10 @@ def load_graph(path: Path) -> HeteroData:
     UserError
         If there is no such file, or if it can't be read as a graph.
     """
+    check_graph_file(path)
     try:
         with torch.serialization.safe_globals([BaseStorage, NodeStorage, EdgeStorage, HeteroData]):
             graph = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as cause:
-        raise UserError(
-            "there is no such graph file", where=str(path), mend="graph build -o FILE writes one"
-        ) from cause
     except Exception as cause:  # a broken file fails in the unzipper, the unpickler or the storage, each in its own way
         reason = str(cause).strip().splitlines() or [type(cause).__name__]
         raise UserError(f"the file can't be read as a graph: {reason[0]}", where=str(path)) from cause

@@ -96,6 +96,26 @@ class Forecaster(nn.Module):
             if step + 1 < steps:
                 state = self._advance(state, forecast, inputs[:, self.multistep_input + step])
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Forecast the next state in physical units: :meth:`rollout` of one step.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T, E, G, V)
+            Physical units, the ``multistep_input`` initial states.
+
+        Returns
+        -------
+        Tensor, shape (B, E, G, V_out)
+            The next state in physical units.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`rollout`.
+        """
+        return self.rollout(x, 1)[:, 0]
+
     @torch.no_grad()
     def rollout(self, x: Tensor, steps: int) -> Tensor:
         """Forecast in physical units.
@@ -103,17 +123,74 @@ class Forecaster(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (B, T, E, G, V)
-            Physical units, as :meth:`forecast_normalised` reads them.
+            Physical units, as :meth:`forecast_normalised` reads them, of any floating-point dtype: it is turned into
+            the model's.
         steps : int
             Number of states to forecast.
 
         Returns
         -------
         Tensor, shape (B, steps, E, G, V_out)
-            Forecasts in physical units.
+            Forecasts in physical units; variables as ``variables.output`` names them.
+
+        Raises
+        ------
+        TypeError
+            If `x` is not a tensor of floating-point numbers, or `steps` not a whole number.
+        ValueError
+            If `steps` is below 1, the shape is another, `x` is on another device than the model, or what is read
+            of it holds NaNs that no imputer fills.
         """
-        forecasts = torch.stack(list(self.forecast_normalised(self.prepare(x), steps)), dim=1)
+        prepared = self.prepare(self._checked(x, steps))
+        self._refuse_nan(prepared, steps)
+        forecasts = torch.stack(list(self.forecast_normalised(prepared, steps)), dim=1)
         return self.normalizer.denormalize(forecasts, self.variables.data_output)
+
+    def _checked(self, x: Tensor, steps: int) -> Tensor:
+        """Return `x` in the model's dtype, if it can be rolled out."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x is a {type(x).__module__}.{type(x).__name__}, not a torch.Tensor: torch.as_tensor(x)")
+        if not x.is_floating_point():
+            raise TypeError(f"x is of {x.dtype}, not of a floating-point dtype: x.float()")
+        if isinstance(steps, bool) or not isinstance(steps, int):
+            raise TypeError(f"steps is {steps!r}, not a whole number")
+        if steps < 1:
+            raise ValueError(f"steps is {steps}, not 1 or more")
+        names = self.variables.names
+        if x.dim() != 5 or x.shape[-1] != len(names):
+            raise ValueError(
+                f"x has the shape {tuple(x.shape)}, not (batch, time, ensemble, grid points, {len(names)} variables);"
+                f" the variables are {', '.join(names)}"
+            )
+        states = self.multistep_input + steps - 1
+        if x.shape[1] < states:
+            raise ValueError(
+                f"x has the shape {tuple(x.shape)}, {x.shape[1]} states: {steps} step(s) need {states},"
+                f" {self.multistep_input} initial ones and {steps - 1} later ones for the forcings"
+            )
+        parameter = next(self.model.parameters(), None)
+        if parameter is None:
+            return x
+        if x.device != parameter.device:
+            raise ValueError(f"x is on {x.device}, the model on {parameter.device}: x.to({str(parameter.device)!r})")
+        return x.to(parameter.dtype)
+
+    def _refuse_nan(self, prepared: Tensor, steps: int) -> None:
+        """Look for NaNs in what is read: the input variables of the initial states, the forcings of the later ones."""
+        first, variables = self.multistep_input, self.variables
+        read = {
+            "initial states": (prepared[:, :first], variables.data_input),
+            "later states": (prepared[:, first : first + steps - 1], variables.data_forcing),
+        }
+        found = []
+        for which, (states, columns) in read.items():
+            if states.shape[1] and columns:
+                counts = torch.isnan(states[..., columns]).sum(dim=(0, 1, 2, 3)).tolist()
+                found += [
+                    f"{variables.names[i]} ({n} in the {which})" for i, n in zip(columns, counts, strict=True) if n
+                ]
+        if found:
+            raise ValueError(f"x holds NaNs in variables without an imputer: {', '.join(found)}")
 
     def _advance(self, state: Tensor, forecast: Tensor, inputs_then: Tensor) -> Tensor:
         """Append the forecast state: prognostic variables from the model, forcings from the data at that time."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etesian.errors import Problem, did_you_mean, shell_word
+from etesian.kernels.signatures import named_parameters
 from etesian.kernels.slots import Slot
 
 
@@ -173,11 +174,5 @@ def in_place(target: Any, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def defaults_of(target: Any) -> dict[str, Any]:
-    """Return the parameters of a class or function with their defaults; none where they can't be read."""
-    if not callable(target):
-        return {}
-    try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
+    """Return what a class or function can be given by name, with the defaults; none where it is not there."""
+    return {name: parameter.default for name, parameter in named_parameters(target).items()}

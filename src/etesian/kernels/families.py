@@ -11,6 +11,7 @@ from typing import Any
 from etesian.errors import did_you_mean
 from etesian.kernels.arguments import defaults_of
 from etesian.kernels.constants import FAMILIES, OWN_CONSTANTS, Argument, Family, Reader
+from etesian.kernels.signatures import leads_to, own_path
 
 LINEAR = "linear"
 """y = x W^T + b, with parameters ``weight`` (out, in) and ``bias`` (out,) or None."""
@@ -156,17 +157,22 @@ def family_of(target: str, resolved: object | None = None) -> str:
         The dotted path as the config writes it.
     resolved : object, optional
         What the path leads to: a class that is written by a second path (``torch.nn.modules.linear.Linear``) is
-        found by the object, never by a base class: a subclass may compute anything.
+        found by the object, never by a base class: a subclass may compute anything. Nor by the names that it only
+        bears: ``functools.wraps`` gives a wrapper those of what it wraps.
     """
     return next((_FAMILIES[path] for path in _paths(target, resolved) if path in _FAMILIES), f"custom:{target}")
 
 
 def _paths(target: str, resolved: object | None) -> list[str]:
-    """Return the paths under which a target may be declared."""
+    """Return the paths under which a target may be declared: that of the config, and those that lead to it too."""
     if resolved is None:
         return [target, _short_torch_path(target)]
-    own = f"{getattr(resolved, '__module__', '')}.{getattr(resolved, '__qualname__', '')}"
-    return [target, own, _short_torch_path(own)]
+    own = own_path(resolved)
+    if own is None:
+        return [target]
+    short = _short_torch_path(own)
+    module, _, name = short.rpartition(".")
+    return [target, own, *([short] if short != own and leads_to(module, name, resolved) else [])]
 
 
 def _short_torch_path(path: str) -> str:

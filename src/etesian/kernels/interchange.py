@@ -22,7 +22,7 @@ class Difference:
     Attributes
     ----------
     component : str
-        ``model`` where all components that use the slot differ alike, else one of them.
+        ``model`` where all components that use the slot differ alike, and now have it of the model; else one of them.
     slot : str
         The slot.
     old, new : KernelRecord
@@ -59,23 +59,28 @@ def interchangeable(old: KernelRecord, new: KernelRecord) -> list[str]:
     old, new : KernelRecord
         Two kernels of one slot.
     """
-    if old.target == new.target and old.arguments == new.arguments:
-        return []
-    if old.family != new.family:
-        return [f"different mathematics: {_family(old)}, {_family(new)}"]
+    same = _written_alike(old, new)
     family = family_named(old.family)
+    if old.family != new.family and not (same and None in (family, family_named(new.family))):
+        return [f"different mathematics: {_family(old)}, {_family(new)}"]
     if family is None:
-        return [f"nothing tells which constants of family {old.family!r} have to agree"]
+        return [] if same else [f"nothing tells which constants of family {old.family!r} have to agree"]
     mine, yours = settled(old), settled(new)
     reasons = []
     for name in family.constants:
         before, now = mine.get(name, UNKNOWN), yours.get(name, UNKNOWN)
         if UNKNOWN in (before, now):
             whose = old.target if before == UNKNOWN else new.target
-            reasons.append(f"{name} of {whose} is not known; etesian.kernels.families.register_family declares it")
+            why = f"{name} of {whose} is not known; etesian.kernels.families.register_family declares it"
+            reasons += [] if same else [why]
         elif before != now:
-            reasons.append(f"another constant: {name} is {before!r} there and {now!r} here")
+            since = f", as a default of {new.target} has changed since" if same else ""
+            reasons.append(f"another constant: {name} is {before!r} there and {now!r} here{since}")
     return reasons
+
+
+def _written_alike(one: KernelRecord, other: KernelRecord) -> bool:
+    return one.target == other.target and one.arguments == other.arguments
 
 
 def _family(record: KernelRecord) -> str:
@@ -125,7 +130,8 @@ def differences(old: Sequence[KernelRecord], new: Sequence[KernelRecord], settin
         using = [component for component in COMPONENTS if (component, slot) in now]
         pairs = [found[component, slot] for component in changed]
         alike = all(_same(o, pairs[0][0]) and _same(n, pairs[0][1]) for o, n in pairs)
-        names = ["model"] if alike and changed == using else changed
+        of_model = all(new_one.component == "model" for _, new_one in pairs)
+        names = ["model"] if alike and of_model and changed == using else changed
         differing += [Difference(name, slot, *pair) for name, pair in zip(names, pairs, strict=False)]
     return differing
 
@@ -135,7 +141,7 @@ def _same(one: KernelRecord, other: KernelRecord) -> bool:
     if one.target != other.target:
         return False
     if one.arguments == other.arguments:
-        return True
+        return not interchangeable(one, other)  # a default may have changed since
     family = family_named(one.family)
     if family is None or one.family != other.family or settled(one) != settled(other):
         return False
@@ -174,6 +180,24 @@ def arguments_for(target: str, family: str, constants: Mapping[str, Any]) -> tup
         elif reader != value and constants.get("elementwise_affine") is not False:
             reasons.append(f"{target} has no {name}={value!r}")
     return arguments, reasons
+
+
+def written_out(record: KernelRecord) -> dict[str, Any]:
+    """Return the arguments of a recorded kernel with all constants that arguments set, those of its defaults too."""
+    family = family_named(record.family)
+    if family is None:
+        return dict(record.arguments)
+    try:
+        installed = find(record.target)
+    except (Exception, SystemExit):  # importing may raise anything; what is not there has no more to tell
+        installed = None
+    constants = settled(record)
+    found = {
+        reader.name: reader.value_for(constants[name])
+        for name, reader in readers_of(record.target, family, installed).items()
+        if isinstance(reader, Argument) and constants.get(name, UNKNOWN) != UNKNOWN
+    }
+    return found | dict(record.arguments)
 
 
 def plain_record(record: KernelRecord) -> tuple[KernelRecord, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +41,8 @@ class Parity:
     difference : Difference
         The slot and its two kernels.
     output, gradients : float
-        Largest deviation of the result, and of the gradients of inputs and parameters; each in units of the largest
-        value that the other kernel gives.
+        Largest deviation of the result, in training and in evaluation, and of the gradients of inputs and parameters;
+        each in units of the largest value that the other kernel gives. A second call with the same inputs counts too.
     precision : str
         In which they were compared.
     against : str
@@ -66,11 +66,22 @@ class Parity:
         return self.output <= self.tolerance and self.gradients <= self.tolerance
 
     def __str__(self) -> str:
-        compared = f"; compared with {self.against}" if self.against else ""
-        return (
-            f"{self.difference}: {self.output:.1e} apart forward, {self.gradients:.1e} backward in {self.precision}, "
-            f"{self.tolerance:.0e} allowed{compared}"
+        return f"{self.difference}: {self._measured()}, {self.tolerance:.0e} allowed{self._compared()}"
+
+    def problem(self) -> Problem:
+        """Return the error that the kernels are farther apart than allowed."""
+        return Problem(
+            f"the kernels of slot {self.difference} do not compute the same: {self._measured()}{self._compared()}",
+            where=key_of(self.difference),
+            allowed=f"at most {self.tolerance:.0e} apart",
+            mend=f"the kernel of the checkpoint, {named(self.difference.old)}",
         )
+
+    def _measured(self) -> str:
+        return f"{self.output:.1e} apart forward, {self.gradients:.1e} backward in {self.precision}"
+
+    def _compared(self) -> str:
+        return f"; compared with {self.against}" if self.against else ""
 
 
 def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSettings, device: torch.device) -> Parity:
@@ -92,7 +103,8 @@ def compare(difference: Difference, kernels: ComponentKernels, settings: ModelSe
     Returns
     -------
     Parity
-        Where the old kernel is not installed or does not run there, the formula of the family stands in for it.
+        Where the old kernel is not installed, can't be built or does not run there, the formula of the family stands
+        in for it.
 
     Raises
     ------
@@ -148,6 +160,10 @@ class _Run:
     parameters: dict[str, Tensor]
 
 
+class _OtherParameters(Exception):
+    """Two kernels whose parameters have other names or shapes: one can't have the weights of the other."""
+
+
 def _first(
     run: Callable[[KernelFactory, Precision, Mapping[str, Tensor] | None], _Run],
     old: KernelFactory,
@@ -157,23 +173,36 @@ def _first(
     """Compare in the first precision that both run in; else return why there is none."""
     failure = ""
     for precision in TOLERANCES:
+        parameters: Mapping[str, Tensor] | None = None
         try:
             mine = run(new, precision, None)
-            theirs = run(old, precision, mine.parameters)
-        except UserError:
-            raise
-        except (Exception, SystemExit) as cause:  # a kernel may raise anything
+            parameters = mine.parameters
+            theirs = run(old, precision, parameters)
+        except _OtherParameters as error:
+            raise UserError(str(error), where=key_of(difference)) from None
+        except (Exception, SystemExit) as error:  # a kernel may raise anything
+            if isinstance(error, UserError) and parameters is None:
+                raise  # the new kernel can't be built, in no precision
+            cause = error.__cause__ or error if isinstance(error, UserError) else error
             failure = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
             continue
-        output = max(_deviation(a, b) for a, b in zip(mine.results, theirs.results, strict=True))
-        gradients = max(_deviation(gradient, theirs.gradients[name]) for name, gradient in mine.gradients.items())
+        output = _largest(_deviation(a, b) for a, b in zip(mine.results, theirs.results, strict=True))
+        gradients = _largest(
+            _deviation(*(side.gradients.get(name, torch.zeros(())) for side in (mine, theirs)))
+            for name in mine.gradients | theirs.gradients
+        )
         return Parity(difference, output, gradients, precision), ""
     return None, failure
 
 
+def _largest(deviations: Iterable[float]) -> float:
+    """Return the largest; NaN if there is one, wherever it stands."""
+    return float(torch.tensor(list(deviations), dtype=torch.float64).max())
+
+
 def _deviation(value: Tensor, other: Tensor) -> float:
-    """Return the largest difference, in units of the largest value of `other`."""
-    value, other = value.double(), other.double()
+    """Return the largest difference, in units of the largest value of `other`; NaN where either has one."""
+    value, other = value.detach().cpu().double(), other.detach().cpu().double()
     largest = float(other.abs().max())
     return float((value - other).abs().max()) / (largest or 1.0)
 
@@ -201,7 +230,10 @@ def _run(
     precision: Precision,
     parameters: Mapping[str, Tensor] | None,
 ) -> _Run:
-    """Run a kernel as the model does; with parameters given, with those, else with random ones."""
+    """Run a kernel as the model does; with parameters given, with those, else with random ones.
+
+    Each layer is called twice in training mode, as it may keep something of the first call, then in evaluation.
+    """
     generator = torch.Generator().manual_seed(0)
     results: list[Tensor] = []
     gradients: dict[str, Tensor] = {}
@@ -217,7 +249,7 @@ def _run(
             _take(
                 layer, {n.removeprefix(prefix): p for n, p in parameters.items() if n.startswith(prefix)}, kernels, slot
             )
-        used |= {prefix + name: value for name, value in _weights(layer).items()}
+        used |= {prefix + name: value.clone() for name, value in _weights(layer).items()}
         inputs = torch.Generator().manual_seed(1)
         leaves: dict[str, Tensor | None] = {}
         for name, spec in case.inputs.items():
@@ -225,17 +257,27 @@ def _run(
             if leaf is not None and spec is not None and slot in _NORMS:
                 leaf = leaf * torch.logspace(-3, 1, spec[0][0], dtype=torch.float64).view(-1, *[1] * (leaf.dim() - 1))
             leaves[name] = None if leaf is None or spec is None else leaf.to(device, spec[1]).requires_grad_()
-        arguments = [None if leaf is None else leaf.clone() for leaf in leaves.values()]
-        if case.transposed:
-            arguments = [None if a is None else a.transpose(1, 2).contiguous().transpose(1, 2) for a in arguments]
-        with machine.context():
-            result = layer(*arguments, *([] if case.edges is None else [case.edges]))
         sought = {prefix + name: leaf for name, leaf in leaves.items() if leaf is not None}
         sought |= {f"{prefix}parameter {name}": p for name, p in layer.named_parameters() if p.requires_grad}
-        seed = torch.randn(case.shape, generator=inputs, dtype=torch.float64).to(device, result.dtype)
-        results.append(result.detach())
-        gradients |= dict(zip(sought, torch.autograd.grad(result, list(sought.values()), seed), strict=True))
+        seed = torch.randn(case.shape, generator=inputs, dtype=torch.float64).to(device)
+        for call in ("first", "second"):
+            with machine.context():
+                result = _call(layer.train(), case, leaves)
+            results.append(result.detach())
+            found = torch.autograd.grad(result, list(sought.values()), seed.to(result.dtype))
+            gradients |= {f"{call} {name}": gradient for name, gradient in zip(sought, found, strict=True)}
+        with machine.context(), torch.no_grad():
+            results.append(_call(layer.eval(), case, leaves))
     return _Run(results, gradients, used)
+
+
+def _call(layer: nn.Module, case: _Case, leaves: Mapping[str, Tensor | None]) -> Tensor:
+    """Call a layer with copies, as it may work in place."""
+    arguments = [None if leaf is None else leaf.clone() for leaf in leaves.values()]
+    if case.transposed:
+        arguments = [None if a is None else a.transpose(1, 2).contiguous().transpose(1, 2) for a in arguments]
+    result: Tensor = layer(*arguments, *([] if case.edges is None else [case.edges]))
+    return result
 
 
 def _long(case: _Case, window: int | None) -> _Case:
@@ -270,8 +312,8 @@ def _take(layer: nn.Module, parameters: Mapping[str, Tensor], kernels: LayerKern
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in parameters.items()}:
         target = getattr(kernels, slot).record
         theirs, mine = (", ".join(f"{n} {tuple(v.shape)}" for n, v in side.items()) for side in (parameters, own))
-        raise UserError.collect(
-            [Problem(f"slot {slot}: {named(target)} has the parameters {mine or 'none'}, not {theirs or 'none'}")]
+        raise _OtherParameters(
+            f"slot {slot}: {named(target)} has the parameters {mine or 'none'}, not {theirs or 'none'}"
         )
     with torch.no_grad():
         for name, value in own.items():
@@ -289,16 +331,7 @@ def check_parity(
         Naming each slot whose kernels are farther apart than the tolerance.
     """
     found = [compare(difference, kernels, settings, device) for difference in changed]
-    problems = [
-        Problem(
-            f"the kernels of slot {parity.difference} do not compute the same",
-            where=key_of(parity.difference),
-            allowed=str(parity).removeprefix(f"{parity.difference}: "),
-            mend=f"the kernel of the checkpoint, {named(parity.difference.old)}",
-        )
-        for parity in found
-        if not parity.passed
-    ]
+    problems = [parity.problem() for parity in found if not parity.passed]
     if problems:
         raise UserError.collect(problems)
     return found

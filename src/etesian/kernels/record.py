@@ -11,6 +11,8 @@ from etesian.schema.compilation import CompileOptions, describe_options
 if TYPE_CHECKING:
     from rich.table import Table
 
+_NOT_USED = "not used"
+
 
 @dataclass(frozen=True)
 class KernelRecord:
@@ -63,7 +65,10 @@ def config_key(component: str, slot: str) -> str:
 
 
 def table(records: Sequence[KernelRecord]) -> Table:
-    """Lay the records out for a terminal of 80 columns: the kernel, and below it family, library, origin and note."""
+    """Lay the records out for a terminal of 80 columns: the kernel, and below it family, library, origin and note.
+
+    A component's kernel that stands above already takes one line, and so do all that are not used.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -71,17 +76,37 @@ def table(records: Sequence[KernelRecord]) -> Table:
     laid_out = Table(title="Layer kernels", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     laid_out.add_column("slot", no_wrap=True)
     laid_out.add_column("kernel: family, library, origin", overflow="fold")
+    shown: dict[str, str] = {}
     for record in records:
-        slot = record.slot if record.component == "model" else f"{record.component}.{record.slot}"
-        if record.note.startswith("not used"):
-            laid_out.add_row(slot, Text(record.note, style="dim"))
+        if record.note.startswith(_NOT_USED):
             continue
+        label, kernel = _label(record), f"{record.slot} {record.target} {record.arguments} {record.compile}"
+        if kernel in shown:
+            facts = [f"as {shown[kernel]}", record.origin, record.note]
+            laid_out.add_row(label, Text(", ".join(fact for fact in facts if fact), style="dim"))
+            continue
+        shown[kernel] = label
         arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
         target = f"{record.target}({arguments})" if arguments else record.target
         facts = [record.family, f"{record.library} {record.version}".strip(), record.origin, _compiled(record)]
         facts.append(record.note)
-        laid_out.add_row(slot, Text.assemble(target, "\n", (", ".join(fact for fact in facts if fact), "dim")))
+        laid_out.add_row(label, Text.assemble(target, "\n", (", ".join(fact for fact in facts if fact), "dim")))
+    if unused := _unused(records):
+        laid_out.add_row("not used", Text(unused, style="dim"))
     return laid_out
+
+
+def _label(record: KernelRecord) -> str:
+    return record.slot if record.component == "model" else f"{record.component}.{record.slot}"
+
+
+def _unused(records: Sequence[KernelRecord]) -> str:
+    """Return the slots that nothing uses, by reason: ``QueryNorm, KeyNorm (qk_norm is false); ...``."""
+    reasons: dict[str, list[str]] = {}
+    for record in records:
+        if record.note.startswith(_NOT_USED):
+            reasons.setdefault(record.note.removeprefix(_NOT_USED).lstrip(": "), []).append(_label(record))
+    return "; ".join(f"{', '.join(labels)} ({reason})" for reason, labels in reasons.items())
 
 
 def _compiled(record: KernelRecord) -> str:

@@ -82,8 +82,8 @@ class DataloaderSettings(Section):
     """Shorter epochs."""
     prefetch_factor: int = Field(default=2, ge=1, le=1024)
     """Batches that each worker process reads ahead."""
-    pin_memory: bool = False
-    """Page-locked memory, for quicker copies to a GPU."""
+    pin_memory: bool | None = None
+    """Page-locked memory, for quicker copies to a GPU; null: with a GPU only."""
     training: SplitSettings
     """Period of the training."""
     validation: SplitSettings

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from etesian.schema.base import Section
+
+DRAWN = 8
+"""How many outputs are drawn where none is named."""
 
 
 class SaveFrequency(Section):
@@ -50,10 +54,21 @@ class PlotSettings(Section):
 
     enabled: bool = True
     """Draw pictures."""
-    parameters: list[str] | None = None
-    """Variables that are drawn; null draws every output."""
+    parameters: list[str] | Literal["all"] | None = None
+    """Variables that are drawn; null draws the first 8 outputs, ``all`` every one."""
     sample_idx: int = Field(default=0, ge=0)
     """Sample of the test period that the maps show."""
+
+    @property
+    def named(self) -> list[str]:
+        """The variables that are named."""
+        return self.parameters if isinstance(self.parameters, list) else []
+
+    def drawn(self, outputs: Sequence[str]) -> list[str]:
+        """Return the variables that are drawn, of those that the model forecasts."""
+        if isinstance(self.parameters, list):
+            return self.parameters
+        return list(outputs if self.parameters == "all" else outputs[:DRAWN])
 
 
 class ScoresSettings(Section):

@@ -11,6 +11,7 @@ from etesian.schema.config import Config
 def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
     yield from _precision(config)
+    yield from _pinned_memory(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -30,6 +31,16 @@ def _precision(config: Config) -> Iterator[Problem]:
             "training.precision",
             "on a CPU: 32-true, bf16-mixed, 64-true",
             "training.precision=bf16-mixed",
+        )
+
+
+def _pinned_memory(config: Config) -> Iterator[Problem]:
+    if config.dataloader.pin_memory and config.system.hardware.accelerator == "cpu":
+        yield Problem(
+            "dataloader.pin_memory=true does nothing with system.hardware.accelerator='cpu'",
+            "dataloader.pin_memory",
+            "null: with a GPU only; on a CPU false too",
+            "dataloader.pin_memory=null",
         )
 
 

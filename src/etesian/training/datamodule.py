@@ -23,7 +23,7 @@ class ForecastDataModule(pl.LightningDataModule):
     splits : Splits
         The opened periods.
     dataloader : DataloaderSettings
-        Batches and worker processes.
+        Batches and worker processes; ``pin_memory`` null is taken as false.
     task : TaskSettings
         Length of the windows.
     step : int
@@ -85,7 +85,7 @@ class ForecastDataModule(pl.LightningDataModule):
             num_workers=workers,
             prefetch_factor=self.settings.prefetch_factor if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=self.settings.pin_memory,
+            pin_memory=bool(self.settings.pin_memory),
             generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
         )
 

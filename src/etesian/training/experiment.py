@@ -281,7 +281,7 @@ def _check_loggers(experiment: Experiment) -> None:
 def _check_names(experiment: Experiment) -> None:
     """Check the names of outputs in the diagnostics and the scalers."""
     config, outputs = experiment.config, experiment.variables.output
-    names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.parameters or ()]
+    names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.named]
     for key, scaler in config.training.scalers.items():
         if isinstance(scaler, VariableScaler):
             names += [(f"training.scalers.{key}.weights", name) for name in scaler.weights_by_name]

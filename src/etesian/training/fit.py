@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,12 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
 def build_datamodule(experiment: Experiment) -> ForecastDataModule:
     """Make what serves the batches of an experiment."""
     config, imputer = experiment.config, experiment.config.data.processors.imputer
+    pinned = config.dataloader.pin_memory
+    if pinned is None:
+        pinned = config.system.hardware.accelerator == "cuda"
     return ForecastDataModule(
         experiment.splits,
-        config.dataloader,
+        config.dataloader.model_copy(update={"pin_memory": pinned}),
         config.task,
         experiment.step,
         frozenset(imputer.mean) | frozenset(imputer.constant),
@@ -280,9 +284,21 @@ def _introduce(
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
+    if line := _too_many_workers(experiment.config):
+        console.print(line, highlight=False)
     if skipped:
         lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
         console.print(f"left out for missing dates: {lost} windows", highlight=False)
+
+
+def _too_many_workers(config: Config) -> str:
+    """Say that training has more worker processes than cores; empty where it has not."""
+    workers, processes = config.dataloader.num_workers.training, config.system.hardware.num_gpus_per_node
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers * processes <= cores:
+        return ""
+    each = f" for each of {processes} processes" if processes > 1 else ""
+    return f"dataloader.num_workers.training={workers}{each} on {cores} processor cores: fewer may read as quickly"
 
 
 def _epoch_steps(config: Config, datamodule: ForecastDataModule, rollout: int) -> int:
@@ -315,5 +331,6 @@ def quieten_lightning() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
                     ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
+                    ".*suggested max number of worker.*",
                     ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

@@ -113,7 +113,10 @@ class _Sample:
 def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreTable | None) -> None:
     """Draw the loss curves, the scores by lead time, and maps of one sample for each variable and lead time."""
     plot, outputs = experiment.config.diagnostics.plot, experiment.variables.output
-    names = plot.parameters if plot.parameters is not None else list(outputs)
+    names = plot.drawn(outputs)
+    if plot.parameters is None and len(names) < len(outputs):
+        chosen = "diagnostics.plot.parameters=[...] chooses others, =all draws every one"
+        print(f"Pictures show the first {len(names)} of {len(outputs)} outputs; {chosen}", flush=True)
     plot_losses(read_history(run.path / "metrics.csv"), run.plots / "loss.png")
     if table is not None:
         plot_scores(table, run.plots / "rmse.png", names)

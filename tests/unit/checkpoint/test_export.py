@@ -10,7 +10,8 @@ import torch
 from small_checkpoint import states
 from torch import Tensor, nn
 
-from etesian.checkpoint.export import check_output, export, write
+from etesian.checkpoint.export import export, write
+from etesian.checkpoint.paths import check_output
 from etesian.commands import common
 from etesian.errors import UserError
 from etesian.inference.forecaster import Forecaster
@@ -160,7 +161,7 @@ def test_an_exported_model_that_is_apart(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("etesian.checkpoint.export.check_parity", lambda *_: [])
     with pytest.raises(UserError, match="apart from the one that was trained") as caught:
         export(folder / "c.ckpt", "torch", None, CPU)
-    assert caught.value.problems[0].allowed == "1e-04"
+    assert caught.value.problems[0].allowed == "at most 1e-04 apart"
 
 
 def test_double_precision_stays(folder: Path) -> None:

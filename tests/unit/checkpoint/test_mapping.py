@@ -10,8 +10,10 @@ import pytest
 import torch
 from small_model import make_settings
 
-from etesian.checkpoint.mapping import KEY, check_mapping, library_changes
+from etesian.checkpoint.mapping import KEY, check_mapping, library_changes, refuse
+from etesian.compose import compose
 from etesian.errors import UserError
+from etesian.kernels.interchange import Difference
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 
@@ -51,17 +53,6 @@ def test_other_kernels_of_a_family(rms_norms) -> None:
     assert parity.against.startswith("etesian.kernels.formulas.RMSNorm, as ")
 
 
-def test_the_way_back_can_be_pasted_into_a_shell(rms_norms) -> None:
-    kernels, settings = rms_norms
-    arguments = {"eps": 1, "bias": True, "of": None}
-    other = stored(kernels, "LayerNorm", target="a.B", family="custom:a.B", arguments=arguments, constants={})
-    with pytest.raises(UserError) as caught:
-        check_mapping(SOURCE, other, kernels, settings, CPU, allowed=False)
-    (problem,) = caught.value.problems
-    assert problem.mend == "'model.layer_kernels.LayerNorm={_target_:a.B,eps:1,bias:true,of:null}'"
-    assert shlex.split(problem.mend) == ["model.layer_kernels.LayerNorm={_target_:a.B,eps:1,bias:true,of:null}"]
-
-
 def test_every_slot_is_named_in_one_error(rms_norms) -> None:
     kernels, settings = rms_norms
     other = stored(kernels, "LayerNorm", target="torch.nn.LayerNorm", family="layer_norm", constants={})
@@ -80,8 +71,57 @@ def test_the_way_back_of_a_component(rms_norms) -> None:
     own = KernelRecord("LayerNorm", "decoder", "torch.nn.LayerNorm", {"eps": 1e-5, "bias": False}, "layer_norm")
     with pytest.raises(UserError) as caught:
         check_mapping(SOURCE, [*kernels.records, own], kernels, settings, CPU, allowed=True)
-    expected = "'++model.decoder.layer_kernels.LayerNorm={_target_:torch.nn.LayerNorm,eps:1e-05,bias:false}'"
-    assert caught.value.problems[0].mend == expected
+    (override,) = shlex.split(str(caught.value.problems[0].mend))
+    assert override == (
+        "++model.decoder.layer_kernels.LayerNorm="
+        "{_target_:torch.nn.LayerNorm,eps:1e-05,elementwise_affine:true,bias:false}"
+    )
+
+
+def way_back(old: KernelRecord, new: KernelRecord) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        refuse(SOURCE, [Difference(new.component, new.slot, old, new)])
+    return shlex.split(str(caught.value.problems[0].mend))
+
+
+def test_the_way_back_leaves_nothing_of_the_other_kernel() -> None:
+    """Overrides are merged into what a config file has: they name what would be left of it."""
+    key = "model.layer_kernels.Activation"
+    old = KernelRecord("Activation", "model", "torch.nn.GELU", {}, "gelu")
+    new = replace(old, arguments={"approximate": "tanh"}, origin="config")
+    assert way_back(old, new) == [f"{key}={{_target_:torch.nn.GELU,approximate:none}}"]
+    assert way_back(replace(old, target="torch.nn.SiLU", family="silu"), new) == [
+        f"~{key}.approximate", f"{key}={{_target_:torch.nn.SiLU}}",
+    ]  # fmt: skip
+    own = replace(
+        old, target="my.Act", family="custom:my.Act", arguments={"mode": "a b", "n": 1, "flags": [True, None]}
+    )
+    assert way_back(own, replace(new, component="decoder")) == [
+        "~model.decoder.layer_kernels.Activation.approximate",
+        '++model.decoder.layer_kernels.Activation={_target_:my.Act,mode:"a b",n:1,flags:[true,null]}',
+    ]
+    assert len(way_back(own, replace(new, origin="default"))) == 1
+
+
+def test_the_way_back_works() -> None:
+    """The overrides, put on the command line after those that led here, give the kernel of the checkpoint."""
+    preset = ["model/layer_kernels=rmsnorm", "++model.layer_kernels.LayerNorm.elementwise_affine=false"]
+    old = KernelRecord("LayerNorm", "model", "torch.nn.GELU", {}, "gelu")
+    new = replace(old, target="torch.nn.RMSNorm", family="rms_norm", origin="preset rmsnorm",
+                  arguments={"eps": 1e-6, "elementwise_affine": False})  # fmt: skip
+    tree = compose("train", None, [*preset, *way_back(old, new)]).tree
+    assert tree["model"]["layer_kernels"]["LayerNorm"] == {"_target_": "torch.nn.GELU", "approximate": "none"}
+
+
+def test_a_default_that_changed(rms_norms) -> None:
+    kernels, settings = rms_norms
+    other = stored(kernels, "LayerNorm", constants={"eps": 1e-6, "elementwise_affine": True, "weight_offset": 1.0})
+    for allowed in (False, True):
+        with pytest.raises(UserError) as caught:
+            check_mapping(SOURCE, other, kernels, settings, CPU, allowed=allowed)
+        (problem,) = caught.value.problems
+        assert problem.where == "model.layer_kernels.LayerNorm"
+        assert "weight_offset is 1.0 there and 0.0 here, as a default of torch.nn.RMSNorm has changed" in problem.what
 
 
 def test_versions_that_changed(rms_norms) -> None:

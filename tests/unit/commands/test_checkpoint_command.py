@@ -122,6 +122,11 @@ def test_export_says_why_the_model_was_not_compared(folder: Path, capsys: pytest
     ("arguments", "said"),
     [
         (["describe", "no.ckpt"], "no.ckpt does not exist"),
+        (["describe", "othr.ckpt"], "did you mean 'other.ckpt'"),
+        (["describe", "nowhere/c.ckpt"], "name a .ckpt file that a run wrote"),
+        (["describe", "run"], "mend:    run/checkpoints/best.ckpt"),
+        (["export", "run/checkpoints", "-o", "out.ckpt"], "mend:    run/checkpoints/best.ckpt"),
+        (["describe", "empty"], "name a .ckpt file that a run wrote"),
         (["describe", "text.ckpt"], "can't be read as a checkpoint"),
         (["describe", "other.ckpt"], "is not a checkpoint of a run"),
         (["describe", "module.ckpt"], "holds a Linear that tells nothing of itself"),
@@ -141,12 +146,28 @@ def test_export_says_why_the_model_was_not_compared(folder: Path, capsys: pytest
 )
 def test_mistakes(folder: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     small_checkpoint.write(folder / "c.ckpt")
+    (folder / "empty").mkdir()
+    (folder / "run" / "checkpoints").mkdir(parents=True)
+    (folder / "run" / "checkpoints" / "best.ckpt").touch()
     (folder / "text.ckpt").write_text("text")
     torch.save({"state_dict": {}}, "other.ckpt")
     torch.save(nn.Linear(1, 1), "module.ckpt")
     assert cli.main(["checkpoint", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not Path("out.ckpt").exists()
+
+
+@pytest.mark.parametrize("arguments", ["'describe', 'no.ckpt'", "'export', 'no.ckpt', '-o', 'out.ckpt'"])
+def test_a_wrong_path_is_told_before_anything_is_imported(folder: Path, arguments: str) -> None:
+    code = (
+        f"import sys; from etesian import cli; assert cli.main(['checkpoint', {arguments}]) == 2\n"
+        "assert not {'torch', 'numpy', 'pydantic', 'hydra'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(folder), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no.ckpt does not exist" in done.stderr
 
 
 def test_force_replaces(folder: Path) -> None:

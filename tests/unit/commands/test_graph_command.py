@@ -62,10 +62,12 @@ def test_nodes_without_an_edge_are_counted_and_some_are_named(dataset, capsys):
         (["build", "graph.edges.data2hidden.cutoff_factor=0.1"], "graph.edges.data2hidden.cutoff_factor"),
         (["build", "graph.edges.hidden2hidden.scale_resolutions=[9]"], "graph.edges.hidden2hidden.scale_resolutions"),
         (["describe", "missing.pt"], "missing.pt"),
+        (["describe", "folder.pt"], "folder.pt"),
         (["describe", "my.pt", *SMALL], "graph describe"),
         (["describe", "my.pt", "--config-dir", "."], "graph describe"),
     ],
 )
-def test_mistakes_end_with_status_2_and_name_the_key(dataset, capsys, words, key):
+def test_mistakes_end_with_status_2_and_name_the_key(dataset, tmp_path, capsys, words, key):
+    (tmp_path / "folder.pt").mkdir()
     assert cli.main(["graph", *words]) == 2
     assert f"where:   {key}" in capsys.readouterr().err

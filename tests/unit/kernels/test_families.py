@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from etesian.kernels.interchange import (
     named,
     plain_record,
     settled,
+    written_out,
 )
 from etesian.kernels.record import KernelRecord
 
@@ -38,6 +41,16 @@ class WithoutEps(nn.Module):
 class WithEps(nn.Module):
     def __init__(self, num_channels: int, eps: float = 1e-6, fast: bool = True) -> None:
         super().__init__()
+
+
+class HandsOn(nn.LayerNorm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+@functools.wraps(nn.Linear, updated=())
+def scaled_linear(*args: Any, **kwargs: Any) -> nn.Linear:
+    return nn.Linear(*args, **kwargs)
 
 
 @pytest.fixture(autouse=True)
@@ -262,3 +275,45 @@ def test_a_misspelt_family_is_refused_and_a_new_one_has_to_be_meant(monkeypatch:
     assert family_of("my.Norm") == family_of("my.OtherNorm") == "wavelet"
     with pytest.raises(ValueError, match="'rms_norm' is known already"):
         register_family("my.Third", "rms_norm", new=True)
+
+
+def test_the_names_of_what_is_wrapped_make_no_family() -> None:
+    """``functools.wraps`` copies module and name: a wrapper may do anything with what it wraps."""
+    assert (scaled_linear.__module__, scaled_linear.__qualname__) == (nn.Linear.__module__, "Linear")
+    path = "test_families.scaled_linear"
+    assert family_of(path, scaled_linear) == f"custom:{path}"
+    register_family(path, "linear")
+    assert family_of(path, scaled_linear) == "linear"
+
+    class Linear(nn.Linear):
+        __module__, __qualname__ = "torch.nn.modules.linear", "Linear"
+
+    assert family_of("own.Linear", Linear) == "custom:own.Linear"
+
+
+def test_constants_that_are_handed_on_to_a_base_class() -> None:
+    register_family("test_families.HandsOn", "layer_norm")
+    constants = constants_of("test_families.HandsOn", "layer_norm", {"bias": False}, HandsOn)
+    assert constants == {"eps": 1e-5, "elementwise_affine": True, "bias": False, "weight_offset": 0.0}
+
+
+def test_a_default_that_changed_is_a_difference() -> None:
+    register_family("test_families.WithEps", "rms_norm")
+    now = record("test_families.WithEps")
+    now = replace(now, constants=constants_of(now.target, now.family, {}, WithEps))
+    before = replace(now, constants=now.constants | {"eps": 1e-5})
+    assert differences([now], [now], SETTINGS) == []
+    (difference,) = differences([before], [now], SETTINGS)
+    (reason,) = interchangeable(difference.old, difference.new)
+    assert "eps is 1e-05 there and 1e-06 here, as a default of test_families.WithEps has changed since" in reason
+    assert written_out(before) == {"eps": 1e-5}
+    (reason,) = interchangeable(replace(now, family="layer_norm"), now)
+    assert "different mathematics" in reason
+    assert differences([replace(now, family="custom:test_families.WithEps", constants={})], [now], SETTINGS) == []
+
+
+def test_a_difference_is_named_where_it_can_be_mended() -> None:
+    """Where every component has a kernel of its own, the one of the model would change nothing."""
+    old = [record("torch.nn.LayerNorm")]
+    own = [record(LIGER, component=name) for name in ("encoder", "processor", "decoder")]
+    assert [one.component for one in differences(old, [*old, *own], SETTINGS)] == ["encoder", "processor", "decoder"]

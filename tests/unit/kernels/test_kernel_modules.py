@@ -102,6 +102,21 @@ def test_norms_of_queries_and_keys_that_nothing_uses_are_marked() -> None:
     assert notes["QueryNorm"] == notes["KeyNorm"] == "not used: qk_norm is false"
 
 
+def test_the_table_is_short() -> None:
+    """What nothing uses takes a line together, and so does a component's kernel that stands above already."""
+    own = {"layer_kernels": {"LayerNorm": {"_target_": "torch.nn.LayerNorm", "eps": 1e-5}}, "num_heads": 2}
+    other = {"layer_kernels": {"LayerNorm": {"_target_": "torch.nn.LayerNorm", "eps": 1e-3}}, "num_heads": 2}
+    kernels = resolved(encoder=own, decoder=other, layer_kernels=own["layer_kernels"])
+    screen = io.StringIO()
+    Console(width=220, file=screen).print(table(kernels.records))
+    lines = [line.strip() for line in screen.getvalue().splitlines() if line.strip()]
+    rows = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines}
+    assert rows["encoder.LayerNorm"] == "as LayerNorm, config"
+    assert rows["decoder.LayerNorm"] == "torch.nn.LayerNorm(eps=0.001)"
+    assert rows["not used"].startswith("QueryNorm, KeyNorm (qk_norm is false); Attention (nothing in a model of kind")
+    assert sum("not used" in line for line in lines) == 1
+
+
 def test_records_survive_json() -> None:
     records = resolved().records
     assert from_json(json.loads(json.dumps(to_json(records)))) == records

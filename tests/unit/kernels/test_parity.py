@@ -48,6 +48,68 @@ class NeedsDriver(nn.RMSNorm):
         raise RuntimeError("no driver")
 
 
+class NeedsDriverToBuild(nn.RMSNorm):
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        raise RuntimeError("no driver")
+
+
+class NanOfLarge(torch.autograd.Function):
+    """The identity; the gradient of large numbers is NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.where(x.abs() > 8, torch.nan, gradient)
+
+
+class NanGradient(nn.RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(NanOfLarge.apply(x))
+
+
+class NanResult(nn.RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).masked_fill(x > 8, torch.nan)
+
+
+class EvalOnly(nn.RMSNorm):
+    """Another function in evaluation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 if self.training else 2)
+
+
+class Stateful(nn.RMSNorm):
+    """Another function from the second call on."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * min(self.calls, 2)
+
+
+class NanLater(nn.RMSNorm):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * (1.0 if self.calls == 1 else torch.nan)
+
+
+class Frozen(nn.RMSNorm):
+    """Passes no gradient to its weight."""
+
+    def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
+        super().__init__(num_channels, eps)
+        self.weight.requires_grad_(False)
+
+
 class Renamed(nn.Module):
     def __init__(self, num_channels: int, eps: float = 1e-6) -> None:
         super().__init__()
@@ -165,7 +227,10 @@ def test_another_eps_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(parity.output, parity.gradients) > 0.1
 
 
-@pytest.mark.parametrize("kernel", ["Wrong", "WrongBackward"])
+@pytest.mark.parametrize(
+    "kernel",
+    ["Wrong", "WrongBackward", "NanGradient", "NanResult", "NanLater", "EvalOnly", "Stateful", "Frozen"],
+)
 def test_a_kernel_of_the_wrong_family_is_found_out(kernel: str) -> None:
     path = f"test_parity.{kernel}"
     register_family(path, "rms_norm")
@@ -174,7 +239,8 @@ def test_a_kernel_of_the_wrong_family_is_found_out(kernel: str) -> None:
         check_parity([difference], kernels, settings, CPU)
     problem = caught.value.problems[0]
     assert problem.where == "model.layer_kernels.LayerNorm"
-    assert "1e-05 allowed" in str(problem.allowed)
+    assert " apart forward, " in problem.what
+    assert problem.allowed == "at most 1e-05 apart"
     assert "torch.nn.RMSNorm(eps=1e-06)" in str(problem.mend)
 
 
@@ -197,6 +263,27 @@ def test_an_old_kernel_that_does_not_run_here() -> None:
     parity = compare(*changed("LayerNorm", "test_parity.NeedsDriver", "torch.nn.RMSNorm", eps=1e-6), CPU)
     assert parity.passed
     assert parity.against.endswith("RMSNorm, as test_parity.NeedsDriver does not run here: RuntimeError: no driver")
+
+
+@pytest.mark.parametrize(("kernel", "output", "gradients"), [("NanGradient", False, True), ("NanResult", True, False)])
+def test_nan_counts_wherever_it_is(kernel: str, output: bool, gradients: bool) -> None:
+    path = f"test_parity.{kernel}"
+    register_family(path, "rms_norm")
+    for old, new in (("torch.nn.RMSNorm", path), (path, "torch.nn.RMSNorm")):
+        parity = compare(*changed("LayerNorm", old, new, eps=1e-6), CPU)
+        assert not parity.passed
+        assert (parity.output != parity.output) is output
+        assert gradients <= (parity.gradients != parity.gradients)
+
+
+def test_an_old_kernel_that_can_not_be_built_here() -> None:
+    path = "test_parity.NeedsDriverToBuild"
+    register_family(path, "rms_norm", {"eps": 1e-6})
+    parity = compare(*changed("LayerNorm", path, "torch.nn.RMSNorm", eps=1e-6), CPU)
+    assert parity.passed
+    assert parity.against == f"etesian.kernels.formulas.RMSNorm, as {path} does not run here: RuntimeError: no driver"
+    with pytest.raises(UserError, match=f"building {path} failed: RuntimeError: no driver"):
+        compare(*changed("LayerNorm", "torch.nn.RMSNorm", path, eps=1e-6), CPU)
 
 
 def test_a_new_kernel_that_does_not_run_here() -> None:

@@ -255,6 +255,7 @@ class TestRulesBetweenSections:
         ("changes", "where"),
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
+            ({"dataloader.pin_memory": True}, "dataloader.pin_memory"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),

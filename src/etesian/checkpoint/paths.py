@@ -1,0 +1,48 @@
+"""Paths of checkpoints, looked at before anything that takes seconds to import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from etesian.errors import UserError, did_you_mean, shell_word
+
+
+def check_input(path: Path) -> None:
+    """Check that a checkpoint is there.
+
+    Raises
+    ------
+    UserError
+        If it is not a file; naming the checkpoint of a run where its folder was given, or the nearest spelling.
+    """
+    if path.is_file():
+        return
+    general = "name a .ckpt file that a run wrote"
+    if path.is_dir():
+        places = [path / name for name in ("checkpoints/best.ckpt", "checkpoints/last.ckpt", "best.ckpt", "last.ckpt")]
+        found = next((str(place) for place in places if place.is_file()), None)
+        raise UserError(f"{path} is a folder", where=str(path), mend=found or general)
+    near = did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.ckpt")))
+    raise UserError(f"{path} does not exist", where=str(path), mend=near or general)
+
+
+def check_output(output: Path, source: Path, *, force: bool) -> None:
+    """Check where an export is written.
+
+    Raises
+    ------
+    UserError
+        If the folder is missing, the file is there already and not to be replaced, or is the checkpoint itself.
+    """
+    where = "--output"
+    if not output.parent.is_dir():
+        what = f"the folder {output.parent} does not exist"
+        raise UserError(what, where=where, mend=f"mkdir -p {shell_word(str(output.parent))}")
+    if output.is_dir():
+        raise UserError(
+            f"{output} is a folder", where=where, mend=f"--output {shell_word(str(output / 'inference.ckpt'))}"
+        )
+    if output.exists() and source.exists() and output.samefile(source):
+        raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
+    if output.exists() and not force:
+        raise UserError(f"{output} is there already", where=where, mend="another name, or --force to replace it")
