@@ -63,6 +63,15 @@ class FailsForward(Scale):
         raise RuntimeError("no driver")
 
 
+class FailsOnManyRows(Scale):
+    """Runs on what the trial before a run gives it, and on no real grid."""
+
+    def forward(self, x):
+        if x.shape[0] > 24:
+            raise RuntimeError(f"too many rows:\n  {x.shape[0]}")
+        return super().forward(x)
+
+
 class _RaisesBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

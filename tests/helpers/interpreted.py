@@ -1,10 +1,11 @@
 """Runs a program with Triton's interpreter, so that GPU kernels compute on a CPU: ``python -m interpreted MODULE ...``.
 
-``MODULE`` may be a file that ends in ``.py`` too. Two things that the compiler does and the interpreter of
-triton 3.7 leaves out are added before the program starts; kernels of Liger need both:
+``MODULE`` may be a file that ends in ``.py`` too. Three things that the compiler does and the interpreter of
+triton 3.7 leaves out are added before the program starts; kernels of Liger need the first two:
 
 - a number with a fraction reaches the kernel as a float32 scalar, as integers do already;
-- functions of the device's mathematical library are computed by numpy.
+- functions of the device's mathematical library are computed by numpy;
+- matrix products of bfloat16 tiles are those of the numbers. (Other arithmetic in bfloat16 is still wrong.)
 """
 
 from __future__ import annotations
@@ -36,7 +37,15 @@ def complete_the_interpreter() -> None:
 
         return compute
 
+    multiply = interpreter.InterpreterBuilder.create_dot
+
+    def multiply_wide(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+        """Multiply bfloat16 tiles as the numbers that they are, not as the integers that hold them."""
+        wide = [self.cast_impl(x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (a, b)]
+        return multiply(self, *wide, d, *options)
+
     interpreter._implicit_cvt = convert_floats_too
+    interpreter.InterpreterBuilder.create_dot = multiply_wide
     libdevice.rsqrt = by_numpy(lambda x: 1 / np.sqrt(x))
     libdevice.tanh = by_numpy(np.tanh)
 

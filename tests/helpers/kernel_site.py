@@ -39,9 +39,11 @@ def run(
     return run_python(*command, folder=folder, sites=[KERNELS], variables=variables, check=check)
 
 
-def run_tests(file: Path, folder: Path, *options: str) -> None:
+def run_tests(file: Path, folder: Path, *options: str, interpreter: bool = True) -> None:
     """Run a file of tests with those libraries; one that can't do without begins otherwise than pytest finds files.
 
-    `options` are options of pytest, such as ``"-k", "name"``.
+    `options` are options of pytest, such as ``"-k", "name"``; `interpreter` as for :func:`run`. What Triton compiles
+    is kept in `folder`.
     """
-    run(*pytest_arguments(file, *options), folder=folder)
+    variables = {"TRITON_CACHE_DIR": str(folder / "compiled")}
+    run(*pytest_arguments(file, *options), folder=folder, interpreter=interpreter, **variables)

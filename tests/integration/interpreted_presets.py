@@ -1,4 +1,4 @@
-"""Presets of Liger train on a CPU, under Triton's interpreter; run by ``test_presets.py``."""
+"""Presets of Liger and Triton train on a CPU, under Triton's interpreter; run by ``test_presets.py``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(preset: str, place: str) -> str:
     where = "" if place == "model" else f"@model.{place}.layer_kernels"
     return f"{'+' if where else ''}model/layer_kernels{where}={preset}"
+
+
+def test_graph_attention_in_triton_trains_as_the_default(store: Path) -> None:
+    data = f"system.input.dataset={store}"
+    assert train(*TWO_STEPS, data, "training.run_id=triton", "model/layer_kernels=triton") == 0
+    recorded = json.loads(Path("outputs/triton/kernels.json").read_text())
+    (attention,) = [entry for entry in recorded if entry["slot"] == "GraphAttention"]
+    assert (attention["library"], attention["family"]) == ("triton", "graph_attention")
+    assert train(*TWO_STEPS, data, "training.run_id=plain", "model/layer_kernels=torch") == 0
+    assert curve(Path("outputs/triton")) == pytest.approx(curve(Path("outputs/plain")), rel=1e-5)
 
 
 @pytest.mark.parametrize("place", ["model", "encoder", "processor", "decoder"])

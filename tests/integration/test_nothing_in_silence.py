@@ -121,7 +121,7 @@ def test_a_missing_triton(tmp_path: Path) -> None:
         (problem,) = parts(done.stderr)
         assert f"slot {slot}: {target} can't be imported" in problem["error"]
         assert "ModuleNotFoundError: No module named 'triton" in problem["error"]
-        assert problem["mend"] in (INSTALL_LIGER, "install 'triton'")
+        assert problem["mend"] in (INSTALL_LIGER, "pip install 'etesian[triton]'")
 
 
 def test_a_path_that_is_wrong_inside_a_library(capsys: pytest.CaptureFixture[str]) -> None:

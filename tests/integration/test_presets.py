@@ -39,6 +39,7 @@ LIBRARY = {
     "liger_swiglu": "liger_kernel",
     "transformer_engine": "transformer_engine",
     "transformer_engine_rmsnorm": "transformer_engine",
+    "triton": "triton",
 }
 PLACES = ("model", *COMPONENTS)
 QK_NORM = [f"model.{component}.qk_norm=true" for component in COMPONENTS]
@@ -123,7 +124,8 @@ def test_its_norm_may_be_chosen_alone(preset: str, place: str) -> None:
 def test_without_its_library_it_says_what_installs_it(preset: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library = LIBRARY[preset]
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, "etesian.kernels.liger", raising=False)
+    for module in ("etesian.kernels.liger", "etesian.kernels.triton_kernels.attention"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(UserError) as caught:
         check(chosen(preset, place))
     distribution, extra = EXTRAS[library]
@@ -131,7 +133,7 @@ def test_without_its_library_it_says_what_installs_it(preset: str, place: str, m
         slot for slot, entry in content(preset).items() if library.partition("_")[0] in entry["_target_"].lower()
     ]
     assert {problem.where for problem in caught.value.problems} == {f"{key(place, slot)}._target_" for slot in wanting}
-    assert "LayerNorm" in wanting
+    assert ("GraphAttention" if preset == "triton" else "LayerNorm") in wanting
     for problem in caught.value.problems:
         assert f"the library is missing ({distribution})" in problem.what
         assert problem.mend == f"pip install 'etesian[{extra}]'"
@@ -164,7 +166,16 @@ def test_liger_without_a_gpu_says_so(preset: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_presets_of_liger_train_where_liger_runs(tmp_path: Path) -> None:
+def test_graph_attention_in_triton_without_a_gpu_says_so(tmp_path: Path) -> None:
+    done = run("etesian", "kernels", "check", chosen("triton"), folder=tmp_path, interpreter=False, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "slot GraphAttention of the model: etesian.kernels.triton_kernels.attention.Triton" in done.stderr
+    assert "its forward pass fails: RuntimeError: the Triton kernels run on a GPU" in done.stderr
+    assert "run on a GPU, system=gpu, or model.layer_kernels.GraphAttention._target_=etesian.kernels.fac" in done.stderr
+
+
+@pytest.mark.slow
+def test_presets_of_liger_and_triton_train_where_those_run(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("interpreted_presets.py"), tmp_path)
 
 

@@ -157,12 +157,14 @@ def local_rank() -> int:
 
 
 def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
-    """Check a config against the machine, the kernels and the dataset.
+    """Check a config against the machine, the kernels and the dataset; what kernels measure is kept in `cache_dir`.
 
     See :func:`etesian.training.experiment.check_experiment`.
     """
+    from etesian.kernels.triton_kernels import tuning
     from etesian.training.experiment import check_experiment as check
 
+    tuning.keep_in(cache_dir)
     preset = composed.choices.get("model/layer_kernels")
     return check(
         config,

@@ -129,8 +129,9 @@ def libraries_table() -> Table:
 
     from etesian.kernels.libraries import EXTRAS, installation, installed_version
 
-    ways = {"torch": None, "torch-geometric": None, "triton": "comes with builds of torch for GPUs"}
+    ways: dict[str, str | None] = {"torch": None, "torch-geometric": None}
     ways |= {distribution: installation(extra) for distribution, extra in EXTRAS.values()}
+    ways["triton"] = f"comes with builds of torch for GPUs, or {ways['triton']}"
     table = _table("libraries", "library", "version")
     for library, way in ways.items():
         missing = f"not installed: {way}" if way else "not installed"

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etesian.errors import Problem, did_you_mean, shell_word
-from etesian.kernels.signatures import named_parameters
+from etesian.kernels.signatures import named_parameters, takes_any_name
 from etesian.kernels.slots import Slot
+from etesian.kernels.values import check_values
 
 
 def check_arguments(
@@ -47,8 +48,7 @@ def check_arguments(
         return [Problem(f"slot {slot.name}: {path} has no signature that can be checked: {cause}", where)]
     parameters = signature.parameters
     taken_by_position = _positional_names(signature, len(slot.positional))
-    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    by_name = [name for name, parameter in parameters.items() if _can_be_named(parameter)]
+    by_name = named_parameters(target)
     free = [name for name in by_name if name not in taken_by_position]
     shown = f"{path}{without_annotations(signature)}"
 
@@ -68,7 +68,7 @@ def check_arguments(
         elif name in slot.keywords and name not in slot.settable:
             what = f"slot {slot.name}: the model itself passes {name!r} to {path}"
             problems.append(Problem(what, key, shown, f"~{key}"))
-        elif name not in free and not any_name:
+        elif name not in free:
             if is_leftover(where, name, overrides):
                 before = f"the kernel that was configured before {where}._target_ was overridden"
                 problems.append(_left_over(slot, name, value, before, path, key, shown))
@@ -76,9 +76,11 @@ def check_arguments(
                 before = f"{preset.get('_target_')} of the preset"
                 problems.append(_left_over(slot, name, value, before, path, key, shown))
             else:
-                what = f"slot {slot.name}: {path} does not take {name!r}"
+                swallowed = "; its **kwargs would swallow it" if takes_any_name(parameters) else ""
+                what = f"slot {slot.name}: {path} does not take {name!r}{swallowed}"
                 meant = did_you_mean(name, free) or special_key(where, name, value)
                 problems.append(Problem(what, key, shown, meant))
+    problems.extend(check_values({name: by_name[name] for name in free}, path, slot.name, arguments, where=where))
     if not problems:
         problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
     return problems
@@ -127,10 +129,6 @@ def _is_no_size(parameter: inspect.Parameter) -> bool:
     return isinstance(parameter.default, bool | float | str) or parameter.name in ("eps", "epsilon", "bias")
 
 
-def _can_be_named(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-
-
 def without_annotations(signature: inspect.Signature) -> str:
     """Return the signature without annotations, which say little and fill the screen."""
     parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
@@ -147,24 +145,6 @@ def _check_binding(
         what = f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: {cause}"
         return [Problem(what, where, shown)]
     return []
-
-
-def strange_values(target: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the names of arguments whose values are of another kind than the defaults of the target.
-
-    A default of None takes anything but text: a number that was mistyped in a config is text.
-    """
-    defaults = defaults_of(target)
-    return [name for name, value in arguments.items() if name in defaults and _is_strange(value, defaults[name])]
-
-
-def _is_strange(value: Any, default: Any) -> bool:
-    if value is None or default is inspect.Parameter.empty:
-        return False
-    if default is None:
-        return isinstance(value, str)
-    numbers = isinstance(value, int | float) and isinstance(default, int | float)
-    return not numbers and not isinstance(value, type(default))
 
 
 def in_place(target: Any, arguments: Mapping[str, Any]) -> list[str]:

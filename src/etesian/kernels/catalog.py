@@ -75,6 +75,7 @@ KERNELS: Mapping[str, tuple[CatalogEntry, ...]] = MappingProxyType(
         ),
         "GraphAttention": (
             _entry("etesian.kernels.factored.FactoredGraphAttention"),
+            _entry("etesian.kernels.triton_kernels.attention.TritonGraphAttention"),
             _entry("etesian.kernels.pyg.PygGraphAttention"),
             _entry("etesian.kernels.reference.ReferenceGraphAttention"),
         ),

@@ -43,6 +43,7 @@ _FAMILIES: dict[str, str] = {
     "etesian.kernels.reference.ReferenceGraphAttention": "graph_attention",
     "etesian.kernels.factored.FactoredGraphAttention": "graph_attention",
     "etesian.kernels.pyg.PygGraphAttention": "graph_attention",
+    "etesian.kernels.triton_kernels.attention.TritonGraphAttention": "graph_attention",
     "etesian.kernels.attention.reference.ReferenceAttention": "attention",
     "etesian.kernels.attention.sdpa.ScaledDotProductAttention": "attention",
     "etesian.kernels.attention.flex.FlexAttention": "attention",

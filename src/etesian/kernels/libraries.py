@@ -8,11 +8,20 @@ EXTRAS = {
     "flash_attn": ("flash-attn", "flash_attn"),
     "liger_kernel": ("liger-kernel", "liger"),
     "transformer_engine": ("transformer-engine", "transformer_engine"),
+    "triton": ("triton", "triton"),
 }
 """Import name to (distribution, extra of etesian that installs it)."""
 
-ADAPTERS = {"etesian.kernels.attention.flash": "flash_attn", "etesian.kernels.liger": "liger_kernel"}
-"""Module of this package to the import name of the library that its kernels come from."""
+ADAPTERS = {
+    "etesian.kernels.attention.flash": "flash_attn",
+    "etesian.kernels.liger": "liger_kernel",
+    "etesian.kernels.triton_kernels.attention": "triton",
+}
+"""Module of this package to the import name of the library that its kernels come from, or are compiled by."""
+
+
+OTHER_NAMES = {"triton": ("pytorch-triton", "pytorch-triton-rocm", "triton-rocm")}
+"""Names under which builds of torch bring a distribution along."""
 
 
 def top_library(target: str) -> str:
@@ -26,8 +35,10 @@ def installation(extra: str) -> str:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, or None."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """Return the version of an installed distribution, under whichever of its names, or None."""
+    for name in (distribution, *OTHER_NAMES.get(distribution, ())):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None

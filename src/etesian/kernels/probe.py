@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
-from etesian.kernels.arguments import in_place, strange_values, without_annotations
+from etesian.kernels.arguments import in_place, without_annotations
 from etesian.kernels.libraries import EXTRAS
 from etesian.kernels.machine import Machine as _Machine
 from etesian.kernels.record import KernelRecord, config_key
@@ -294,17 +294,13 @@ def _problem(kernel: KernelFactory, failure: _Failed, machine: _Machine) -> Prob
     )
     slot = SLOTS[record.slot]
     ways = [f"{where}._target_={slot.target}"] if record.target != slot.target else []
-    values = {name: f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()}
-    strange = [values[name] for name in strange_values(kernel.target, record.arguments)]
-    others = strange or list(values.values())
-    other = [f"another value of {' or '.join(others)}"] if others else []
+    values = [f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()]
+    other = [f"another value of {' or '.join(values)}"] if values else []
     if failure.writes:
         written = [f"{where}.{name}=false" for name in in_place(kernel.target, record.arguments)]
         ways = [*(written or ["correct the kernel"]), *ways]
     elif failure.called:
         ways = ["correct the kernel", *ways]
-    elif strange:
-        ways = [*other, *ways]
     elif failure.own_fault:
         ways = ["correct the kernel", *other, *ways]
     elif machine.device.type == "cpu" and _wants_gpu(record, str(failure)):

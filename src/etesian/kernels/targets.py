@@ -19,7 +19,7 @@ from torch import nn
 
 from etesian import __version__
 from etesian.errors import Problem, did_you_mean, nearest
-from etesian.kernels.libraries import EXTRAS, installation, top_library
+from etesian.kernels.libraries import EXTRAS, installation, installed_version, top_library
 
 
 class TargetError(Exception):
@@ -73,7 +73,7 @@ def library_of(found: Any, path: str) -> tuple[str, str]:
     if top == "etesian":
         return "etesian", __version__
     if top in EXTRAS:
-        return EXTRAS[top][0], importlib.metadata.version(EXTRAS[top][0])
+        return EXTRAS[top][0], installed_version(EXTRAS[top][0]) or "not installed as a distribution"
     try:
         return top, importlib.metadata.version(top)
     except importlib.metadata.PackageNotFoundError:
@@ -157,10 +157,10 @@ def _import_failure(module: str, path: str, slot: str, where: str, cause: BaseEx
     named = (cause.name or "").split(".")[0] if isinstance(cause, ImportError) else ""
     missing = named if isinstance(cause, ModuleNotFoundError) else ""
     top = module.split(".", maxsplit=1)[0]
-    if missing in EXTRAS and importlib.util.find_spec(missing) is None:  # an adapter of a library that is not there
+    if missing == top_library(path) and importlib.util.find_spec(missing) is None:  # an adapter's own library
         return _library_missing(missing, path, slot, where, cause)
-    if missing in EXTRAS or (missing and top in EXTRAS):
-        _, extra = EXTRAS.get(missing) or EXTRAS[top]
+    if missing and (top in EXTRAS or missing in EXTRAS):
+        _, extra = EXTRAS.get(top) or EXTRAS[missing]
         return Problem(what, where, mend=installation(extra))
     if named in EXTRAS:  # a name that an adapter needs is not in the version that is there
         return Problem(what, where, mend=f"{installation(EXTRAS[named][1])} --upgrade")

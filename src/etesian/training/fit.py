@@ -22,6 +22,7 @@ from etesian.checkpoint.read import check_weights, load_checkpoint
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
+from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.compile import Compilation
@@ -116,7 +117,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     Raises
     ------
     UserError
-        If the run can't go on under this config.
+        If the run can't go on under this config, or a layer of a slot fails.
     """
     config = experiment.config
     start = _starting_checkpoint(experiment, run)
@@ -144,7 +145,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
         write_json(run.path / "environment.json", environment(command))
     del start
-    with together(trainer):
+    with together(trainer), naming_kernels(experiment.kernels):
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
@@ -285,7 +286,7 @@ def _introduce(
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
     if line := _too_many_workers(experiment.config):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
     if skipped:
         lost = ", ".join(f"{count} {name}" for name, count in skipped.items())
         console.print(f"left out for missing dates: {lost} windows", highlight=False)

@@ -15,6 +15,7 @@ from etesian.files import write_json
 from etesian.inference.references import fit_references
 from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
 from etesian.inference.scores import MODEL, Scores, ScoreTable
+from etesian.kernels.failures import naming_kernels
 from etesian.plots.curves import plot_losses, plot_scores, read_history
 from etesian.plots.maps import MapFields, make_frame, plot_maps
 from etesian.training.experiment import Experiment, units_of
@@ -41,7 +42,7 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
         None where ``diagnostics.scores.enabled`` is false.
     """
     diagnostics, console = experiment.config.diagnostics, Console()
-    with together(trained.trainer, last=True):
+    with together(trained.trainer, last=True), naming_kernels(experiment.kernels):
         trained.forecaster.to(trained.device)
         table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
         if trained.trainer.is_global_zero:

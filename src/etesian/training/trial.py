@@ -14,6 +14,7 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import nn
 
+from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
 from etesian.runtime.prepare import prepare_model
@@ -99,7 +100,8 @@ class Trial:
                 limit_val_batches=0,
                 num_sanity_val_steps=0,
             )
-            trainer.fit(module, build_datamodule(experiment))
+            with naming_kernels(experiment.kernels):
+                trainer.fit(module, build_datamodule(experiment))
         return [loss for _, loss in sorted(losses.items())]
 
 
