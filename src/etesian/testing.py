@@ -255,9 +255,12 @@ class ExperimentMaker:
             raise _in_python(error) from error
         full, preset = check_tree(composed), composed.choices.get("model/layer_kernels")
         here = _on_device(full, device)
-        check_kernels(here, preset=preset, overrides=overrides, preset_slots=composed.preset_slots, probe=probe)
+        slots = composed.preset_slots
+        check_kernels(here, preset=preset, overrides=overrides, preset_slots=slots, probe=probe)
         small = _make_small(here, size, *self._dataset(full, size, variables))
-        checked = check_experiment(small, self.cache_dir, preset=preset, overrides=overrides, probe=False)
+        checked = check_experiment(
+            small, self.cache_dir, preset=preset, overrides=overrides, preset_slots=slots, probe=False
+        )
         return SmallRun(full, Trial(checked))
 
     def _dataset(self, config: Config, size: Size, names: Sequence[str] | None) -> tuple[Path, dict[str, list[str]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from kernel_site import run as run_with_kernels
-from runs import SMALL, environment, last_of_each
+from runs import SMALL, environment
 
 from etesian import cli
 from small_stores import write_store
@@ -102,7 +102,7 @@ def test_training_goes_on_without_the_library_when_asked(tmp_path: Path) -> None
     """The formula of the family stands in for the kernel that is not there."""
     write_store(tmp_path / "waves.zarr")
     options = [
-        *last_of_each(*SMALL, "training.max_epochs=null"), "system.input.dataset=waves.zarr",
+        *SMALL, "training.max_epochs=null", "system.input.dataset=waves.zarr",
         "diagnostics.scores.enabled=false",
     ]  # fmt: skip
     run_with_kernels(
