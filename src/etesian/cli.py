@@ -9,7 +9,9 @@ import argparse
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -36,6 +38,15 @@ EXAMPLES = f"""examples:
   {PROGRAM} config validate --config-name my_experiment
   {PROGRAM} <command> --help
 """
+
+_MEMORY = {
+    "train": "smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
+    "dataloader.batch_size; gradient_checkpointing: true",
+    "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
+    "graph": "a smaller graph.nodes.hidden.resolution",
+    "checkpoint": "a machine with more memory, or with less in use",
+}
+"""What helps a command that runs out of memory; the others have the model of ``train``."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,14 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM in training.
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks
             stream.reconfigure(errors="replace")
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _importing_from_here():
-            return _run(list(sys.argv[1:] if argv is None else argv))
+        with _importing_from_here(), _ended_by_sigterm(_chosen(words)):
+            return _run(words)
     except UserError as error:
         print(format_error(error), file=sys.stderr)
         return EXIT_CODE
@@ -94,11 +106,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (OSError, MemoryError, RuntimeError) as error:
-        told = _of_the_machine(error)
+        told = _of_the_machine(error, words)
         if told is None:
             raise
         print(format_error(told), file=sys.stderr)
         return EXIT_CODE
+
+
+class _Ended(SystemExit):
+    """SIGTERM came."""
+
+
+@contextmanager
+def _ended_by_sigterm(command: str | None) -> Iterator[None]:
+    """Let SIGTERM unwind a command as an interrupt does, so that it leaves no half-written files.
+
+    Training has Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    if command == "train" or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, _: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # tidying up is not to be cut short by another one
+        raise _Ended(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except _Ended:
+        print("terminated", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -112,7 +153,7 @@ def _importing_from_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _of_the_machine(error: Exception) -> UserError | None:
+def _of_the_machine(error: Exception, words: Sequence[str]) -> UserError | None:
     """Turn what the file system or the memory refuses into a user error; None for any other fault.
 
     Where a mistake can be foreseen it is reported with its config key. This is for the rest: a folder that lost its
@@ -124,17 +165,21 @@ def _of_the_machine(error: Exception) -> UserError | None:
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
         return UserError(
             f"the memory does not suffice: {text or type(error).__name__}",
-            mend="smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
-            "dataloader.batch_size; gradient_checkpointing: true",
+            mend=_MEMORY.get(_chosen(words) or "", _MEMORY["train"]),
         )
     return None
+
+
+def _chosen(words: Sequence[str]) -> str | None:
+    """Return the first word that is no option: the command, if it is one."""
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def _run(argv: list[str]) -> int:
     parser = Parser(prog=PROGRAM, description="Train graph-transformer weather models.", epilog=EXAMPLES)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="<command>", title="commands")
-    chosen = next((word for word in argv if not word.startswith("-")), None)
+    chosen = _chosen(argv)
     for name, module, text in COMMANDS:
         if name != chosen:
             commands.add_parser(name, help=text, add_help=False)

@@ -30,9 +30,11 @@ from omegaconf.errors import OmegaConfBaseException
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.interpolation import missing_keys, resolve
 from etesian.places import defaults_circle, file_of, find_config, search_path
+from etesian.presets import chosen_presets
+from etesian.schema.presets import Preset
+from etesian.slips import dotted_key, group_slip
 
 DEFAULT_CONFIG = "train"
-KERNEL_PRESETS = "model/layer_kernels"
 _ABSENT = object()
 _FORMS = "key=value, group=option, +key=value (add), ~key (delete)"
 
@@ -57,7 +59,7 @@ class Composed:
         Overridden keys that no file sets and that were given without ``+``, each with the full keys that might have
         been meant. The schema tells whether they exist.
     preset_slots : dict
-        Key of a mapping of layer kernels to what the preset chosen there has in its file.
+        Key of a mapping of layer kernels to the preset chosen there, as its file has it.
     """
 
     tree: dict[str, Any]
@@ -66,7 +68,7 @@ class Composed:
     config_name: str = DEFAULT_CONFIG
     origin: Path = Path()
     absent: dict[str, list[str]] = field(default_factory=dict)
-    preset_slots: dict[str, Any] = field(default_factory=dict)
+    preset_slots: dict[str, Preset] = field(default_factory=dict)
 
 
 def compose(
@@ -109,17 +111,7 @@ def compose(
     names: list[Any] = [key for key in config if key != "hydra"]
     tree = resolve(OmegaConf.masked_copy(config, names))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
-    return Composed(tree, chosen, list(overrides), name, origin, absent, _preset_slots(chosen, loader))
-
-
-def _preset_slots(choices: dict[str, str | None], loader: ConfigLoaderImpl) -> dict[str, Any]:
-    slots = {}
-    for choice, option in choices.items():
-        group, _, package = choice.partition("@")
-        file = loader.repository.load_config(f"{group}/{option}") if group == KERNEL_PRESETS and option else None
-        if file is not None:
-            slots[package or group.replace("/", ".")] = OmegaConf.to_container(file.config, resolve=False)
-    return slots
+    return Composed(tree, chosen, list(overrides), name, origin, absent, chosen_presets(chosen, loader.repository))
 
 
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
@@ -196,7 +188,7 @@ def _bad_override(line: str, error: Exception, places: list[Path]) -> Problem:
     mend = f"quote the value: {line.partition('=')[0]}=\"'...'\""
     if _unclosed(line):
         mend = f"close it, and quote the whole override where it holds spaces: '{line.partition('=')[0]}=[...]'"
-    return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, mend)
+    return Problem(f"override {line!r} cannot be read: {text}", "command line", _FORMS, dotted_key(line) or mend)
 
 
 def _unclosed(line: str) -> bool:
@@ -212,6 +204,8 @@ def _group_overrides(parsed: list[Override], loader: ConfigLoaderImpl, places: l
             known = sorted({str(f.parent.relative_to(p)) for p in places[1:] for f in p.rglob("*.yaml")} - {"."})
             what = f"{override.input_line}: there is no config group {key!r}"
             problems.append(Problem(what, "command line", ", ".join(known), did_you_mean(key, known)))
+        elif slip := group_slip(key, value, loader.repository.get_group_options):
+            problems.append(slip)
         elif loader.repository.group_exists(key) and not isinstance(value, dict):
             chosen.append(override)
             if not isinstance(value, str | list) and not override.is_delete():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -107,6 +108,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """Return ``did you mean 'x'?`` for a misspelt name, or None where nothing is near."""
     candidates = nearest(name, known)
     return f"did you mean {' or '.join(repr(candidate) for candidate in candidates)}?" if candidates else None
+
+
+def shell_word(text: str) -> str:
+    """Return an override or argument as a shell takes it: in quotes where it holds what a shell would act on."""
+    return shlex.quote(text) if re.search(r"[^\w.,:/=+~@%-]", text) else text
 
 
 def _plain(name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from etesian.errors import UserError, did_you_mean
+from etesian.errors import UserError, did_you_mean, shell_word
 
 
 def package_config_dir() -> Path:
@@ -66,7 +66,7 @@ def find_config(config_name: str, places: list[Path]) -> tuple[str, Path]:
         raise UserError(
             f"--config-name takes a name, not a path: {config_name}",
             where="--config-name",
-            mend=f"--config-dir {path.parent} --config-name {path.name}",
+            mend=f"--config-dir {shell_word(str(path.parent))} --config-name {shell_word(path.name)}",
         )
     for place in places:
         if (place / f"{name}.yaml").is_file():

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etesian.errors import UserError, did_you_mean
+from etesian.testing_arguments import check_type, check_whole, refuse_replaced, strings
 
 try:
     import pytest
@@ -74,6 +75,14 @@ class Size:
     resolution: int | None = 1
     batch_size: int | None = 2
     grid: str = "o8"
+
+    def __post_init__(self) -> None:
+        """Check the types and that each limit leaves something."""
+        for name in ("channels", "heads", "layers", "resolution", "batch_size"):
+            value = getattr(self, name)
+            if value is not None:
+                check_whole(value, f"Size.{name}", 0 if name == "resolution" else 1, "a whole number from {} or None")
+        check_type(self.grid, "Size.grid", str, "a name such as 'o8'")
 
 
 class SmallRun:
@@ -144,7 +153,14 @@ class SmallRun:
         return {name: module for name, module in self.model.named_modules() if id(module) in made}
 
     def training_config(self, steps: int) -> Config:
-        """Return the config of a run of so many steps: :attr:`config`, with the warm-up in the first tenth of them."""
+        """Return the config of a run of so many steps: :attr:`config`, with the warm-up in the first tenth of them.
+
+        Raises
+        ------
+        UserError
+            `steps` is no whole number from 1.
+        """
+        check_whole(steps, "steps", 1)
         training = self.config.training
         schedule = training.optimization.lr_scheduler
         schedule = schedule.model_copy(update={"warmup_t": min(schedule.warmup_t, steps // 10), "t_initial": None})
@@ -161,11 +177,10 @@ class SmallRun:
         Raises
         ------
         UserError
-            Too few steps, or a loss that is no number.
+            `steps` is no whole number from 1, or a loss is no number.
         """
-        if steps < 1:
-            raise UserError(f"{steps} steps are too few", where="steps", allowed="1 or more")
-        return self._trial.train(self.training_config(steps))
+        config = self.training_config(steps)
+        return self._trial.train(config)
 
 
 class ExperimentMaker:
@@ -197,7 +212,8 @@ class ExperimentMaker:
         ----------
         config_name, config_dir, overrides
             As ``--config-name``, ``--config-dir`` and the overrides of the command line; relative paths are relative
-            to the folder that pytest was started in. ``system.input.dataset`` may be left out.
+            to the folder that pytest was started in. What the fixture sets itself can't be overridden: the dataset,
+            graph, accelerator, run and periods.
         size : Size
             What is made smaller.
         variables : sequence of str, optional
@@ -216,10 +232,19 @@ class ExperimentMaker:
         """
         from etesian.commands.common import check_tree
         from etesian.compose import compose
+        from etesian.data.synthetic.options import check_names
         from etesian.training.experiment import check_experiment, check_kernels
         from etesian.training.trial import Trial
 
         _one_of(device, ("cpu", "cuda"), "device")
+        check_type(config_name, "config_name", str, "the name of a config, such as 'train'")
+        check_type(size, "size", Size, "a Size: Size(channels=64)")
+        check_type(probe, "probe", bool, "True or False")
+        overrides = strings(overrides, "overrides", '["training.seed=2"]')
+        refuse_replaced(overrides)
+        if variables is not None:
+            variables = strings(variables, "variables", '["2t", "msl"]')
+            check_names(variables, "variables")
         if config_dir is not None and not Path(config_dir).expanduser().is_dir():
             folder = Path(config_dir).expanduser().absolute()
             mend = "config_dir=Path(__file__).parent / 'configs', which does not depend on where pytest was started"
@@ -230,9 +255,12 @@ class ExperimentMaker:
             raise _in_python(error) from error
         full, preset = check_tree(composed), composed.choices.get("model/layer_kernels")
         here = _on_device(full, device)
-        check_kernels(here, preset=preset, overrides=overrides, preset_slots=composed.preset_slots, probe=probe)
+        slots = composed.preset_slots
+        check_kernels(here, preset=preset, overrides=overrides, preset_slots=slots, probe=probe)
         small = _make_small(here, size, *self._dataset(full, size, variables))
-        checked = check_experiment(small, self.cache_dir, preset=preset, overrides=overrides, probe=False)
+        checked = check_experiment(
+            small, self.cache_dir, preset=preset, overrides=overrides, preset_slots=slots, probe=False
+        )
         return SmallRun(full, Trial(checked))
 
     def _dataset(self, config: Config, size: Size, names: Sequence[str] | None) -> tuple[Path, dict[str, list[str]]]:

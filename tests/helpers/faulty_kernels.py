@@ -39,6 +39,20 @@ class InPlace(nn.Module):
         return x.relu_()
 
 
+class InPlaceNorm(Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2.0) * self.weight
+
+
+class WithoutChannels(nn.Module):
+    def __init__(self, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.eps
+
+
 class FailsInBuilding(Scale):
     def __init__(self, width: int) -> None:
         raise AssertionError("width is odd")
@@ -140,6 +154,11 @@ class AttentionWithoutKeys(FactoredGraphAttention):
 
     def forward(self, query, key, *others):
         return super().forward(query, key.detach(), *others)
+
+
+class AttentionInPlace(FactoredGraphAttention):
+    def forward(self, query, key, *others):
+        return super().forward(query, key.mul_(2.0), *others)
 
 
 class AttentionOfFewHeads(FactoredGraphAttention):

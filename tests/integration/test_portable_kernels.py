@@ -102,7 +102,8 @@ def test_training_goes_on_without_the_library_when_asked(tmp_path: Path) -> None
     """The formula of the family stands in for the kernel that is not there."""
     write_store(tmp_path / "waves.zarr")
     options = [
-        *SMALL, "system.input.dataset=waves.zarr", "training.max_epochs=null", "diagnostics.scores.enabled=false",
+        *SMALL, "training.max_epochs=null", "system.input.dataset=waves.zarr",
+        "diagnostics.scores.enabled=false",
     ]  # fmt: skip
     run_with_kernels(
         "etesian", "train", *options, "training.run_id=liger", "training.max_steps=1",

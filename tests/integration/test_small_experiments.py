@@ -185,7 +185,7 @@ def test_what_is_not_there_is_an_error(experiment: ExperimentMaker) -> None:
         run.layers("Norm")
     with pytest.raises(UserError, match="unknown component 'all'"):
         run.layers("LayerNorm", "all")
-    with pytest.raises(UserError, match="0 steps are too few"):
+    with pytest.raises(UserError, match="steps is 0"):
         run.train(0)
 
 
@@ -206,8 +206,6 @@ def test_sizes_are_limits(experiment: ExperimentMaker) -> None:
 
 
 def test_a_size_that_makes_no_model_is_an_error(experiment: ExperimentMaker) -> None:
-    with pytest.raises(UserError, match=r"model\.num_channels=0 is too small"):
-        experiment("train", size=Size(channels=0))
     with pytest.raises(UserError, match="there is no grid 'o9x'"):
         experiment("train", size=Size(grid="o9x"))
 

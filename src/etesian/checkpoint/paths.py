@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etesian.errors import UserError, did_you_mean
+from etesian.errors import UserError, did_you_mean, shell_word
 from etesian.outputs import check_name, check_writable
 
 
@@ -42,9 +42,11 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
         raise UserError(f"{output.parent} is no folder", where=where, mend="another name")
     if not output.parent.is_dir():
         what = f"the folder {output.parent} does not exist"
-        raise UserError(what, where=where, mend=f"mkdir -p {output.parent}")
+        raise UserError(what, where=where, mend=f"mkdir -p {shell_word(str(output.parent))}")
     if output.is_dir():
-        raise UserError(f"{output} is a folder", where=where, mend=f"--output {output}/inference.ckpt")
+        raise UserError(
+            f"{output} is a folder", where=where, mend=f"--output {shell_word(str(output / 'inference.ckpt'))}"
+        )
     if output.exists() and source.exists() and output.samefile(source):
         raise UserError(f"{output} is the checkpoint itself", where=where, mend="another name")
     if output.exists() and not force:

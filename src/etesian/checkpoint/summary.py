@@ -26,8 +26,9 @@ def summarise(path: Path) -> dict[str, Any]:
         JSON-able: ``file``, ``bytes``, ``contains`` (``training`` or ``inference``), ``etesian`` (version), ``format``,
         ``step`` and ``epoch`` (done), ``precision``, ``model`` (``kind``, ``channels``, ``layers``, ``parameters``),
         ``variables`` (``input``, ``output``, ``forcing``, ``diagnostic``), ``multistep_input``, ``timestep``, ``graph``
-        (``fingerprint``, ``nodes``, ``edges``), ``kernels`` (records) and, of an exported one, ``exported`` (what it
-        was made from, and how far its kernels are from those before).
+        (``fingerprint``, ``nodes``, ``edges``), ``kernels`` (records), ``compile`` (classes of modules that the run
+        compiled, beside what the records have, each with ``module`` and ``options``) and, of an exported one,
+        ``exported`` (what it was made from, and how far its kernels are from those before).
 
     Raises
     ------
@@ -66,6 +67,7 @@ def summarise(path: Path) -> dict[str, Any]:
         "timestep": config["task"]["timestep"],
         "graph": content["graph"] if contains == "inference" else graph_summary(content["graph"]),
         "kernels": content["kernels"],
+        "compile": [entry for entry in config["model"].get("compile") or [] if entry.get("module")],
     }
     return summary | ({"exported": content["exported"]} if contains == "inference" else {})
 

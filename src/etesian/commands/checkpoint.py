@@ -77,6 +77,13 @@ def describe(args: argparse.Namespace) -> int:
     return 0
 
 
+def _compiled(entry: Mapping[str, Any]) -> str:
+    from etesian.schema.compilation import CompileOptions, describe_options
+
+    words = describe_options(CompileOptions.model_validate(entry.get("options") or {}))
+    return f"{entry['module']} ({words})" if words else str(entry["module"])
+
+
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Lay a summary out, without its kernels."""
     from rich import box
@@ -96,6 +103,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         "output": ", ".join(variables["output"]),
         "graph": _counts(graph["nodes"], "nodes") + "; " + _counts(graph["edges"], "edges"),
     }
+    if summary["compile"]:
+        rows["compiled"] = "; ".join(map(_compiled, summary["compile"]))
     if "exported" in summary:
         rows["exported"] = f"from {summary['exported']['checkpoint']}"
     table = Table(title="checkpoint", title_justify="left", box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)

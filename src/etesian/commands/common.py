@@ -151,7 +151,7 @@ def cache_dir() -> Path:
 def local_rank() -> int:
     """Return the number of this process on its machine, as torchrun, Lightning or Slurm tells it; 0 when alone."""
     told = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
-    if not told.isdecimal():
+    if not (told.isascii() and told.isdecimal()):
         raise UserError(f"LOCAL_RANK or SLURM_LOCALID is {told!r}", where="LOCAL_RANK", allowed="0, 1, 2, ...")
     return int(told)
 

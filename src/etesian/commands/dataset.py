@@ -59,15 +59,15 @@ def _add_shallow_water(parser: argparse.ArgumentParser) -> None:
     default = Simulation()
     add = parser.add_argument
     add("path", metavar="PATH", type=Path, help="the store to write; ends in .zarr")
-    add("--truncation", metavar="T", type=int, default=default.truncation,
+    add("--truncation", metavar="T", type=_whole, default=default.truncation,
         help="largest wavenumber of the solver (default: %(default)s)")  # fmt: skip
     add("--grid", choices=GRIDS, default=default.grid, help="points of the store (default: %(default)s)")
-    add("--degrees", metavar="D", type=float, help="spacing of a regular grid (default there: 5)")
+    add("--degrees", metavar="D", type=_number, help="spacing of a regular grid (default there: 5)")
     add("--start", metavar="DATE", default=default.start, help="first date (default: %(default)s)")
-    add("--days", metavar="N", type=float, default=default.days, help="length (default: %(default)g)")
+    add("--days", metavar="N", type=_number, default=default.days, help="length (default: %(default)g)")
     add("--frequency", metavar="F", default=default.frequency, help="spacing of the dates (default: %(default)s)")
-    add("--seed", metavar="N", type=int, default=default.seed, help="another flow for each (default: %(default)s)")
-    add("--spinup-days", metavar="N", type=float, default=default.spinup_days,
+    add("--seed", metavar="N", type=_whole, default=default.seed, help="another flow for each (default: %(default)s)")
+    add("--spinup-days", metavar="N", type=_number, default=default.spinup_days,
         help="simulated first, not written (default: %(default)g)")  # fmt: skip
     add("--overwrite", action="store_true", help="replace the store that is there")
 
@@ -81,13 +81,29 @@ def _add_synthetic(parser: argparse.ArgumentParser) -> None:
     add("--grid", metavar="G", default=default.grid,
         help="o96, n320, any oN, regular-5deg (default: %(default)s)")  # fmt: skip
     for role in _ROLES:
-        add(f"--{role}", metavar="N", type=int, help=f"{role} variables (default: {getattr(default, role)})")
+        add(f"--{role}", metavar="N", type=_whole, help=f"{role} variables (default: {getattr(default, role)})")
     add("--variables", metavar="NAME", nargs="+", default=(), help="their names, in place of the three numbers")
-    add("--dates", metavar="N", type=int, default=default.dates, help="number of dates (default: %(default)s)")
+    add("--dates", metavar="N", type=_whole, default=default.dates, help="number of dates (default: %(default)s)")
     add("--start", metavar="DATE", default=default.start, help="first date (default: %(default)s)")
     add("--frequency", metavar="F", default=default.frequency, help="spacing of the dates (default: %(default)s)")
-    add("--seed", metavar="N", type=int, default=default.seed, help="other fields for each (default: %(default)s)")
+    add("--seed", metavar="N", type=_whole, default=default.seed, help="other fields for each (default: %(default)s)")
     add("--overwrite", action="store_true", help="replace the store that is there")
+
+
+def _whole(text: str) -> int:
+    """Read a whole number, in ASCII digits."""
+    try:
+        return int(text if text.isascii() else "none")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+
+
+def _number(text: str) -> float:
+    """Read a number, in ASCII digits."""
+    try:
+        return float(text if text.isascii() else "none")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
 
 
 def run(args: argparse.Namespace) -> int:

@@ -171,7 +171,7 @@ def _refuse_conflict(channels: str, overrides: list[str]) -> None:
 
 def _whole(text: str, option: str) -> int:
     """Return a whole number of at least 1."""
-    if not text.strip().isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.strip().isdecimal()) or int(text) < 1:
         raise UserError(f"{option} got {text!r}", where=option, allowed="whole numbers from 1, separated by commas"
                         if option == "--rows" else "a whole number from 1")  # fmt: skip
     return int(text)

@@ -75,13 +75,13 @@ def named_grid(name: str) -> Grid:
         There is no such grid, or the library that knows its rows is missing.
     """
     plain = name.strip().lower()
-    if found := re.fullmatch(r"o(\d{1,4})", plain):
+    if found := re.fullmatch(r"o([0-9]{1,4})", plain):
         number = int(found[1])
         if 1 <= number <= _LARGEST:
             return octahedral(gaussian_latitudes(number))
-    if (found := re.fullmatch(r"n(\d{1,4})", plain)) and int(found[1]) in REDUCED:
+    if (found := re.fullmatch(r"n([0-9]{1,4})", plain)) and int(found[1]) in REDUCED:
         return reduced_gaussian(int(found[1]))
-    if found := re.fullmatch(r"regular-(\d+(?:\.\d+)?)(?:deg)?", plain):
+    if found := re.fullmatch(r"regular-([0-9]+(?:\.[0-9]+)?)(?:deg)?", plain):
         try:
             return regular(float(found[1]))
         except ValueError as error:
@@ -140,10 +140,14 @@ def regular(degrees: float, *, poles: bool = False) -> Grid:
     Raises
     ------
     ValueError
-        The spacing does not divide 180.
+        The spacing does not divide 180, or is finer than any grid here.
     """
-    rows = round(180.0 / degrees) if degrees > 0.0 else 0
+    if not np.isfinite(degrees):
+        raise ValueError(f"a spacing of {degrees:g} degrees does not divide 180")
+    rows = round(min(180.0 / degrees, 1e9)) if degrees > 1e-9 else 0
     if rows < 2 or abs(rows * degrees - 180.0) > 1e-9:
         raise ValueError(f"a spacing of {degrees:g} degrees does not divide 180")
+    if rows > 2 * _LARGEST:
+        raise ValueError(f"a spacing of {degrees:g} degrees is finer than {90.0 / _LARGEST:g}")
     latitudes = 90.0 - degrees * np.arange(rows + 1) if poles else 90.0 - degrees * (np.arange(rows) + 0.5)
     return Grid(f"{degrees:g}x{degrees:g}", latitudes, (degrees * np.arange(2 * rows),) * len(latitudes))

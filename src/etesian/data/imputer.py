@@ -63,7 +63,7 @@ class Imputer(nn.Module):
             Problem(
                 f"NaNs of {name!r} would be replaced by {value}, which is not finite",
                 where=f"{KEY}.{'mean' if name in settings.mean else 'constant'}",
-                mend=f"{KEY}.constant.{name}=<a number>",
+                mend=f"{KEY}.constant.{name}=NUMBER",
             )
             for name, value in values.items()
             if not np.isfinite(value)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from etesian.data.variables import Variables, unknown_names
-from etesian.errors import Problem, UserError
+from etesian.errors import Problem, UserError, shell_word
 from etesian.schema.data import Normalisation, NormalizerSettings
 
 KEY = "data.processors.normalizer"
@@ -122,7 +122,7 @@ def _coefficients(method: Normalisation, values: Mapping[str, float]) -> tuple[f
 
 def _unusable(name: str, method: Normalisation, values: Mapping[str, float], where: str) -> Problem | None:
     """Return the problem with statistics that are not finite, or whose divisor is 0 (float32 included) or negative."""
-    mend = f"{KEY}.none: [{name}]"
+    mend = shell_word(f"{KEY}.none=[{name}]")
     if broken := [f"{key} {value}" for key, value in values.items() if not np.isfinite(value)]:
         return Problem(
             f"the dataset's statistics of {name!r} are not finite ({', '.join(broken)}): {method} cannot use them",

@@ -17,11 +17,11 @@ FORMS = "a year (1979), a month (1979-01), a day (1979-01-01), an instant (1979-
 """Forms of a period's start and end, those of ``open_dataset``."""
 
 _PRECISIONS = (
-    (re.compile(r"\d{4}"), "Y"), (re.compile(r"\d{4}-\d{1,2}|\d{6}"), "M"),
-    (re.compile(r"\d{4}-\d{1,2}-\d{1,2}|\d{8}"), "D"),
-    (re.compile(r"\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2}:\d{2}"), "s"),
+    (re.compile(r"[0-9]{4}"), "Y"), (re.compile(r"[0-9]{4}-[0-9]{1,2}|[0-9]{6}"), "M"),
+    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{8}"), "D"),
+    (re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[T ][0-9]{1,2}:[0-9]{2}:[0-9]{2}"), "s"),
 )  # fmt: skip
-_SHARE = re.compile(r"(\d+(\.\d*)?|\.\d+)%")
+_SHARE = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)%")
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,10 @@ def timestep_stride(dates: NDArray[np.datetime64], timestep: str | None) -> int:
 def seconds_of(text: str, where: str) -> int:
     """Return the seconds of a duration such as ``6h``, ``1d`` or ``30m`` (minutes)."""
     try:
+        if not text.isascii():  # other scripts' digits are taken for these
+            raise ValueError("it has other than ASCII characters")
         seconds = int(frequency_to_timedelta(text).total_seconds())
-    except (ValueError, TypeError, AssertionError) as cause:
+    except (ValueError, TypeError, AssertionError, OverflowError) as cause:
         raise UserError(f"{text!r} is not a duration: {cause}", where=where, allowed="such as 6h, 1d, 30m") from cause
     if seconds <= 0:
         raise UserError(f"{text!r} is not a duration above 0", where=where, allowed="such as 6h, 1d, 30m")

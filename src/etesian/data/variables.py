@@ -174,7 +174,7 @@ def _nothing_computed() -> Problem:
         "computed_forcing or constant_in_time",
         where="data.forcing",
         allowed="'computed' with a dataset that has such metadata, or a list of variables",
-        mend="list the forcings: data.forcing=[name, ...]",
+        mend="list the forcings: 'data.forcing=[NAME,NAME]'",
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from etesian.data.gridded import GriddedDataset
-from etesian.errors import Problem, UserError
+from etesian.errors import Problem, UserError, shell_word
 
 _LENGTH = {"validation": "task.validation_rollout", "test": "diagnostics.scores.lead_times"}
 """Config key of the states that follow the input, where it is not that of training."""
@@ -181,11 +181,12 @@ class WindowDataset(Dataset[Sample]):
 
 def nan_problem(variable: str, date: str, count: int | None, split: str) -> Problem:
     """Describe NaNs in a variable that has no imputer; a count of None is not known."""
+    key = "data.processors.imputer"
     number = "NaNs" if count is None else "1 NaN" if count == 1 else f"{count} NaNs"
     return Problem(
         f"variable {variable!r} holds {number} at {date} ({split}), and has no imputer",
-        where="data.processors.imputer",
-        mend=f"data.processors.imputer.mean=[{variable}] or +data.processors.imputer.constant.{variable}=<a number>",
+        where=key,
+        mend=f"{shell_word(f'{key}.mean=[{variable}]')} or +{key}.constant.{variable}=NUMBER",
     )
 
 

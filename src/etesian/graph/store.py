@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 
-from etesian.errors import UserError
+from etesian.errors import UserError, shell_word
 from etesian.files import save_torch
 from etesian.graph.attributes import edge_lengths
 from etesian.graph.build import build_graph
@@ -83,9 +83,7 @@ def save_graph(graph: HeteroData, path: Path) -> None:
         save_torch(path, graph)
     except (OSError, RuntimeError) as cause:  # torch wraps what the file system says
         reason = getattr(cause, "strerror", None) or " ".join(str(cause).split())
-        raise UserError(
-            f"the graph can't be written: {reason}", where=str(path), mend=f"{PATH_KEY}=<path>.pt"
-        ) from cause
+        raise UserError(f"the graph can't be written: {reason}", where=str(path), mend=f"{PATH_KEY}=PATH.pt") from cause
 
 
 def load_graph(path: Path) -> HeteroData:
@@ -188,9 +186,13 @@ def check_path(path: Path) -> None:
         If it does not end in ``.pt``, or is a folder.
     """
     if path.suffix != ".pt":
-        raise UserError(f"a graph's file is named *.pt, not {path.name!r}", where=PATH_KEY, mend=f"{path}.pt")
+        raise UserError(
+            f"a graph's file is named *.pt, not {path.name!r}", where=PATH_KEY, mend=shell_word(f"{PATH_KEY}={path}.pt")
+        )
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not a graph's file", where=PATH_KEY, mend=f"{PATH_KEY}={path}/graph.pt")
+        raise UserError(
+            f"{path} is a folder, not a graph's file", where=PATH_KEY, mend=shell_word(f"{PATH_KEY}={path}/graph.pt")
+        )
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etesian.errors import Problem, did_you_mean
+from etesian.errors import Problem, did_you_mean, shell_word
 from etesian.kernels.signatures import named_parameters, takes_any_name
 from etesian.kernels.slots import Slot
 from etesian.kernels.values import check_values
@@ -50,8 +50,15 @@ def check_arguments(
     taken_by_position = _positional_names(signature, len(slot.positional))
     by_name = named_parameters(target)
     free = [name for name in by_name if name not in taken_by_position]
-    shown = f"{path}{_show(signature)}"
+    shown = f"{path}{without_annotations(signature)}"
 
+    if misplaced := [name for name in taken_by_position if _is_no_size(parameters[name])]:
+        given = slot.positional[taken_by_position.index(misplaced[0])]
+        what = (
+            f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: "
+            f"its parameter {misplaced[0]!r} would be given {given}"
+        )
+        return [Problem(what, where, shown, f"let its constructor take {', '.join(slot.positional)} first")]
     problems = []
     for name, value in arguments.items():
         key = f"{where}.{name}"
@@ -71,11 +78,19 @@ def check_arguments(
             else:
                 swallowed = "; its **kwargs would swallow it" if takes_any_name(parameters) else ""
                 what = f"slot {slot.name}: {path} does not take {name!r}{swallowed}"
-                problems.append(Problem(what, key, shown, did_you_mean(name, free)))
+                meant = did_you_mean(name, free) or special_key(where, name, value)
+                problems.append(Problem(what, key, shown, meant))
     problems.extend(check_values({name: by_name[name] for name in free}, path, slot.name, arguments, where=where))
     if not problems:
         problems.extend(_check_binding(signature, path, slot, arguments, where=where, shown=shown))
     return problems
+
+
+def special_key(where: str, name: str, value: Any) -> str | None:
+    """Return the mend of ``target`` for ``_target_`` and the like, or None."""
+    known = {key.strip("_"): key for key in ("_target_", "_partial_", "_compile_")}
+    found = known.get(name.strip("_").lower())
+    return None if found is None else f"did you mean {found!r}? " + shell_word(f"{where}.{found}={value}")
 
 
 def _left_over(slot: Slot, name: str, value: Any, before: str, path: str, key: str, shown: str) -> Problem:
@@ -109,7 +124,12 @@ def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
     return names[:count]
 
 
-def _show(signature: inspect.Signature) -> str:
+def _is_no_size(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter can't be meant for a number of features, channels or heads, which is all slots pass."""
+    return isinstance(parameter.default, bool | float | str) or parameter.name in ("eps", "epsilon", "bias")
+
+
+def without_annotations(signature: inspect.Signature) -> str:
     """Return the signature without annotations, which say little and fill the screen."""
     parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
@@ -125,3 +145,14 @@ def _check_binding(
         what = f"slot {slot.name}: {path} can't be built as the model builds it, {slot.construction}: {cause}"
         return [Problem(what, where, shown)]
     return []
+
+
+def in_place(target: Any, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the arguments, set or left at their defaults, that make a kernel work in place."""
+    settled = defaults_of(target) | dict(arguments)
+    return [name for name in ("inplace", "in_place") if settled.get(name) is True]
+
+
+def defaults_of(target: Any) -> dict[str, Any]:
+    """Return what a class or function can be given by name, with the defaults; none where it is not there."""
+    return {name: parameter.default for name, parameter in named_parameters(target).items()}

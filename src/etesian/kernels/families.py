@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from etesian.errors import did_you_mean
+from etesian.kernels.arguments import defaults_of
 from etesian.kernels.constants import FAMILIES, OWN_CONSTANTS, Argument, Family, Reader
-from etesian.kernels.signatures import leads_to, named_parameters, own_path
+from etesian.kernels.signatures import leads_to, own_path
 
 LINEAR = "linear"
 """y = x W^T + b, with parameters ``weight`` (out, in) and ``bias`` (out,) or None."""
@@ -49,10 +51,13 @@ _FAMILIES: dict[str, str] = {
 }
 
 
+_OWN: set[str] = set()
+"""Families that kernels of the user's made."""
+
 _CONSTANTS: dict[str, dict[str, Reader]] = {target: dict(readers) for target, readers in OWN_CONSTANTS.items()}
 
 
-def register_family(target: str, family: str, constants: Mapping[str, Any] | None = None) -> None:
+def register_family(target: str, family: str, constants: Mapping[str, Any] | None = None, *, new: bool = False) -> None:
     """Declare the family of a target, given by its dotted path.
 
     Parameters
@@ -60,22 +65,34 @@ def register_family(target: str, family: str, constants: Mapping[str, Any] | Non
     target : str
         The path, as a config writes it.
     family : str
-        A family of :data:`etesian.kernels.constants.FAMILIES`, or a name of your own.
+        A family of :data:`etesian.kernels.constants.FAMILIES`, or one that was made by `new`.
     constants : mapping, optional
         How the kernel has the constants of the family: by constant, a value, or an
         :class:`~etesian.kernels.constants.Argument` that sets it. What is left out is the argument of that name.
+    new : bool
+        Make a family of your own, which is a name alone: kernels of it have no constants that could be compared.
 
     Raises
     ------
     ValueError
-        If the target has another family already, or a constant is none of the family.
+        If there is no such family, or one that is to be new is known; if the target has another family already; if a
+        constant is none of the family.
     """
-    known = family_named(family)
-    if unknown := set(constants or {}) - set(known.constants if known else {}):
-        raise ValueError(f"family {family!r} has no constant {', '.join(sorted(unknown))}")
-    held = _FAMILIES.setdefault(target, family)
+    held = _FAMILIES.get(target, family)
     if held != family:
         raise ValueError(f"{target} is of family {held!r} already")
+    known = family_named(family)
+    if new and known is not None:
+        raise ValueError(f"family {family!r} is known already: leave out new=True")
+    if known is None and not new and family not in _OWN:
+        names = [*FAMILIES, *sorted(_OWN)]
+        meant = f"{found} " if (found := did_you_mean(family, names)) else ""
+        raise ValueError(f"no family {family!r}: {meant}there are {', '.join(names)}; new=True makes one")
+    if unknown := set(constants or {}) - set(known.constants if known else {}):
+        raise ValueError(f"family {family!r} has no constant {', '.join(sorted(unknown))}")
+    _FAMILIES[target] = family
+    if new:
+        _OWN.add(family)
     if constants is not None:
         _CONSTANTS[target] = dict(constants)
 
@@ -98,7 +115,7 @@ def readers_of(target: str, family: Family, resolved: object | None = None) -> d
         What the path leads to, where it is installed: its signature has the defaults.
     """
     declared = next((_CONSTANTS[path] for path in _paths(target, resolved) if path in _CONSTANTS), {})
-    signature = _defaults(resolved)
+    signature = defaults_of(resolved)
     readers: dict[str, Reader] = {}
     for name, usual in family.constants.items():
         reader = declared.get(name, Argument(name) if name in signature else usual)
@@ -157,11 +174,6 @@ def _paths(target: str, resolved: object | None) -> list[str]:
     short = _short_torch_path(own)
     module, _, name = short.rpartition(".")
     return [target, own, *([short] if short != own and leads_to(module, name, resolved) else [])]
-
-
-def _defaults(resolved: object | None) -> dict[str, Any]:
-    """Return what a class or function can be given by name, with the defaults; none where it is not there."""
-    return {name: parameter.default for name, parameter in named_parameters(resolved).items()}
 
 
 def _short_torch_path(path: str) -> str:

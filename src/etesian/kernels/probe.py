@@ -5,6 +5,7 @@ Many kernels import and build on machines that can't run them; only a call tells
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 
 from etesian.errors import Problem, UserError
 from etesian.graph.edges import Edges
+from etesian.kernels.arguments import in_place, without_annotations
 from etesian.kernels.libraries import EXTRAS
 from etesian.kernels.machine import Machine as _Machine
 from etesian.kernels.record import KernelRecord, config_key
-from etesian.kernels.resolve import COMPONENTS, ComponentKernels, LayerKernels
+from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
 from etesian.kernels.slots import SLOTS
+from etesian.schema.describe import show
 from etesian.schema.model import BlockSettings, ModelSettings
 from etesian.schema.training import Precision
 
@@ -35,10 +38,20 @@ _ORDER = ("LayerNorm", "Linear", "Activation", "QueryNorm", "KeyNorm", "MLP", "G
 
 
 class _Failed(Exception):
-    """What a kernel did wrong; says whether the kernel itself has to be mended."""
+    """What a kernel did wrong.
 
-    def __init__(self, what: str, *, own_fault: bool) -> None:
-        self.own_fault = own_fault
+    Attributes
+    ----------
+    own_fault : bool
+        Whether the kernel itself has to be mended.
+    called : bool
+        Whether a user has to know how the slot calls a kernel.
+    writes : bool
+        Whether it is that the kernel works in place.
+    """
+
+    def __init__(self, what: str, *, own_fault: bool, called: bool = False, writes: bool = False) -> None:
+        self.own_fault, self.called, self.writes = own_fault, called, writes
         super().__init__(what)
 
 
@@ -88,9 +101,9 @@ def probe_kernels(
     Raises
     ------
     UserError
-        With every kernel that can't be built or run there, or that returns what is no tensor, or a tensor of another
-        shape, dtype or device than the slot's, or NaN, or passes no gradient, or NaN, to an input or a parameter. An
-        MLP whose Linear or Activation fails is not looked at: its failure would be theirs.
+        With every kernel that can't be built or run there, or that writes to its input, returns what is no tensor, or a
+        tensor of another shape, dtype or device than the slot's, or NaN, or passes no gradient, or NaN, to an input or
+        a parameter. An MLP whose Linear or Activation fails is not looked at: its failure would be theirs.
     """
     machine = _Machine(device, precision)
     problems: list[Problem] = []
@@ -129,7 +142,7 @@ def _probe_component(
                 returned[slot] = _run(case, machine)
         except _Failed as failure:
             failed.add(slot)
-            yield _problem(getattr(kernels, slot).record, failure, machine)
+            yield _problem(getattr(kernels, slot), failure, machine)
 
 
 def _cases(
@@ -202,12 +215,17 @@ def _run(case: _Case, machine: _Machine) -> torch.dtype:
     for name, spec in case.inputs.items():
         leaf = None if spec is None else torch.randn(spec[0], generator=generator).to(machine.device, spec[1])
         leaves[name] = leaf if leaf is None else leaf.requires_grad_()
-    # Copies, as a kernel may work in place.
+    # Copies, as a leaf that learns refuses what is in place before anything could be said of it.
     arguments = [None if leaf is None else leaf.clone() for leaf in leaves.values()]
     if case.transposed:
         arguments = [None if a is None else a.transpose(1, 2).contiguous().transpose(1, 2) for a in arguments]
+    passed = [*arguments, *([] if case.edges is None else [case.edges])]
+    _check_call(layer, len(passed))
     with _stage("its forward pass"), machine.context():
-        result = layer(*arguments, *([] if case.edges is None else [case.edges]))
+        result = layer(*passed)
+        for (name, leaf), argument in zip(leaves.items(), arguments, strict=True):
+            if leaf is not None and argument is not None and not torch.equal(leaf, argument):
+                raise _Failed(f"it writes to its {name}", own_fault=True, writes=True)
         _check_result(result, case, machine)
     sought = {f"its {name}": leaf for name, leaf in leaves.items() if leaf is not None}
     sought |= {f"its parameter {name}": p for name, p in layer.named_parameters() if p.requires_grad}
@@ -220,6 +238,19 @@ def _run(case: _Case, machine: _Machine) -> torch.dtype:
             if not gradient.isfinite().all():
                 raise _Failed(f"the gradient of {name} is not finite", own_fault=True)
     return result.dtype
+
+
+def _check_call(layer: nn.Module, count: int) -> None:
+    try:
+        signature = inspect.signature(layer.forward)
+    except (TypeError, ValueError):
+        return  # written in C: the call tells
+    try:
+        signature.bind(*range(count))
+    except TypeError as cause:
+        plural = "argument" if count == 1 else "arguments"
+        what = f"its forward{without_annotations(signature)} can't be called with {count} {plural}: {cause}"
+        raise _Failed(what, own_fault=True, called=True) from cause
 
 
 def _check_result(result: Any, case: _Case, machine: _Machine) -> None:
@@ -254,21 +285,30 @@ def _stage(name: str) -> Iterator[None]:
         raise _Failed(f"{name} fails: {text.rstrip()}", own_fault=False) from error
 
 
-def _problem(record: KernelRecord, failure: _Failed, machine: _Machine) -> Problem:
+def _problem(kernel: KernelFactory, failure: _Failed, machine: _Machine) -> Problem:
+    record = kernel.record
     where = config_key(record.component, record.slot)
     what = (
         f"slot {record.slot} of {'the model' if record.component == 'model' else record.component}: {record.target} "
         f"does not run on {machine.device.type} with training.precision={machine.precision}: {failure}"
     )
-    default = SLOTS[record.slot].target
-    ways = [f"{where}._target_={default}"] if record.target != default else []
-    if failure.own_fault:
+    slot = SLOTS[record.slot]
+    ways = [f"{where}._target_={slot.target}"] if record.target != slot.target else []
+    values = [f"{where}.{name} (now {show(value)})" for name, value in record.arguments.items()]
+    other = [f"another value of {' or '.join(values)}"] if values else []
+    if failure.writes:
+        written = [f"{where}.{name}=false" for name in in_place(kernel.target, record.arguments)]
+        ways = [*(written or ["correct the kernel"]), *ways]
+    elif failure.called:
         ways = ["correct the kernel", *ways]
+    elif failure.own_fault:
+        ways = ["correct the kernel", *other, *ways]
     elif machine.device.type == "cpu" and _wants_gpu(record, str(failure)):
         ways = ["run on a GPU, system=gpu", *ways]
     else:
-        ways = [*ways, "another system.hardware.accelerator or training.precision"]
-    return Problem(what, where, mend=", or ".join(ways))
+        ways = [*other, *ways, "another system.hardware.accelerator or training.precision"]
+    allowed = f"a kernel that is called with {slot.call}" if failure.called else None
+    return Problem(what, where, allowed, ", or ".join(ways))
 
 
 def _wants_gpu(record: KernelRecord, failure: str) -> bool:

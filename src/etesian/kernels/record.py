@@ -37,7 +37,9 @@ class KernelRecord:
     note : str
         What a user has to know beside that, such as a fusion over another slot.
     compile : dict or None
-        The options of its ``_compile_`` that are not torch.compile's defaults; None where it has none.
+        The options with which it is compiled that are not torch.compile's defaults; None where it is not.
+    compiled_by : str
+        Config key that has it compiled: its ``_compile_``, or an entry of ``model.compile``.
     constants : dict
         What the arguments and the defaults of the kernel make of the constants of its family, such as eps.
     """
@@ -53,6 +55,7 @@ class KernelRecord:
     note: str = ""
     compile: dict[str, Any] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
+    compiled_by: str = ""
 
 
 def config_key(component: str, slot: str) -> str:

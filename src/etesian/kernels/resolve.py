@@ -9,14 +9,16 @@ from typing import Any
 from torch import nn
 
 from etesian.errors import Problem, UserError
-from etesian.kernels.arguments import check_arguments
+from etesian.kernels.arguments import check_arguments, special_key
 from etesian.kernels.families import GATED_MLPS, LINEAR, constants_of, family_of
+from etesian.kernels.origin import origin_of, unwritten_constants
 from etesian.kernels.record import KernelRecord, config_key
 from etesian.kernels.slots import SLOTS, Slot, unknown_slot
 from etesian.kernels.targets import TargetError, import_target, library_of
 from etesian.schema.compilation import CompileOptions
 from etesian.schema.describe import keys_of, show
 from etesian.schema.model import ModelSettings
+from etesian.schema.presets import Preset
 from etesian.schema.validate import check_section
 
 COMPONENTS = ("encoder", "processor", "decoder")
@@ -103,7 +105,7 @@ def resolve_kernels(
     *,
     preset: str | None,
     overrides: Sequence[str],
-    preset_slots: Mapping[str, Any] | None = None,
+    preset_slots: Mapping[str, Preset] | None = None,
 ) -> ComponentKernels:
     """Import, check and record the kernels of a model.
 
@@ -116,8 +118,8 @@ def resolve_kernels(
     overrides : sequence of str
         Overrides of the command line as they were typed.
     preset_slots : mapping, optional
-        Key of a mapping of slots, such as ``model.layer_kernels``, to what the preset chosen there has in its file: to
-        tell an argument that is left over from it.
+        Key of a mapping of slots, such as ``model.layer_kernels``, to the preset chosen there: to tell what is of its
+        file from what a config changed, and an argument that is left over.
 
     Raises
     ------
@@ -135,8 +137,8 @@ def resolve_kernels(
         for slot in SLOTS.values():
             if component != "model" and slot.name not in mapping:
                 continue
-            origin = _origin(component, slot.name, mapping, preset, overrides)
-            left = (preset_slots or {}).get(config_key(component, slot.name).rpartition(".")[0], {}).get(slot.name)
+            origin = origin_of(component, slot.name, mapping, preset, overrides, preset_slots)
+            left = (preset_slots or {}).get(config_key(component, slot.name).rpartition(".")[0])
             factory = _resolve_slot(component, slot, mapping.get(slot.name), origin, overrides, left, problems)
             if factory is not None:
                 own[slot.name] = factory
@@ -153,25 +155,13 @@ def resolve_kernels(
     return ComponentKernels(**used, records=_records(settings, factories))
 
 
-def _origin(component: str, slot: str, mapping: Mapping[str, Any], preset: str | None, overrides: Sequence[str]) -> str:
-    if slot not in mapping:
-        return "default"
-    key = config_key(component, slot)
-    parent = key.rsplit(".", maxsplit=1)[0]
-    for override in overrides:
-        name, _, value = override.lstrip("+~").partition("=")
-        if name == key or name.startswith(f"{key}.") or (name == parent and f"{slot}:" in value.replace(" ", "")):
-            return "override"
-    return f"preset {preset}" if preset is not None and component == "model" else "config"
-
-
 def _resolve_slot(
     component: str,
     slot: Slot,
     entry: Mapping[str, Any] | None,
     origin: str,
     overrides: Sequence[str],
-    left: Mapping[str, Any] | None,
+    left: Preset | None,
     problems: list[Problem],
 ) -> KernelFactory | None:
     """Return the factory of one slot; what is wrong with it goes to `problems`."""
@@ -180,7 +170,9 @@ def _resolve_slot(
     path = entry.get("_target_")
     if not isinstance(path, str):
         what = f"slot {slot.name} has no _target_" if path is None else f"slot {slot.name}: _target_ is {path!r}"
-        problems.append(Problem(what, f"{where}._target_", "the import path of a kernel, such as " + slot.target))
+        meant = next((mend for name, value in entry.items() if (mend := special_key(where, name, value))), None)
+        allowed = f"the import path of a kernel, such as {slot.target}"
+        problems.append(Problem(what, f"{where}._target_", allowed, meant if path is None else None))
         return None
     bad_keys = _special_keys(slot, entry, where)
     compiled, bad_options = _compile_options(entry.get("_compile_"), f"{where}._compile_")
@@ -192,14 +184,28 @@ def _resolve_slot(
     except TargetError as error:
         problems.append(error.problem)
         return None
-    bad_arguments = check_arguments(target, path, slot, arguments, where=where, overrides=overrides, preset=left)
+    before = None if left is None else left.slots.get(slot.name)
+    bad_arguments = check_arguments(target, path, slot, arguments, where=where, overrides=overrides, preset=before)
     problems.extend(bad_arguments)
     if bad_keys or bad_arguments:
         return None
     library, version = library_of(target, path)
     family = family_of(path, target)
-    record = KernelRecord(slot.name, component, path, arguments, family, library, version, origin, compile=compiled)
-    return KernelFactory(target, replace(record, constants=constants_of(path, family, arguments, target)))
+    record = KernelRecord(
+        slot.name,
+        component,
+        path,
+        arguments,
+        family,
+        library,
+        version,
+        origin,
+        compile=compiled,
+        compiled_by="" if compiled is None else f"{where}._compile_",
+    )
+    by = "" if compiled is None else f"{where}._compile_"
+    record = replace(record, constants=constants_of(path, family, arguments, target), compiled_by=by)
+    return KernelFactory(target, replace(record, note=unwritten_constants(record, left, overrides)))
 
 
 def _is_special(name: str) -> bool:
@@ -257,8 +263,22 @@ def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, Kerne
             if record.component == component:
                 users = _users(component, slot, factories)
                 gated = [name for name in users if factories[name]["MLP"].record.family in GATED_MLPS]
-                records.append(_noted(record, users, settings, gated))
+                noted = _noted(replace(record, note=""), users, settings, gated)
+                if noted.note.startswith("not used"):
+                    records.append(noted)
+                    continue
+                notes = [note for note in (noted.note, record.note) if note]
+                records.append(_compiled(replace(noted, note="; ".join(notes)), settings))
     return records
+
+
+def _compiled(record: KernelRecord, settings: ModelSettings) -> KernelRecord:
+    """Return the record with the options of the entry of ``model.compile`` that names its slot, where there is one."""
+    for number, entry in enumerate(settings.compile):
+        if entry.kernel == record.slot and record.compile is None:
+            options = entry.options.model_dump(exclude_defaults=True)
+            return replace(record, compile=options, compiled_by=f"model.compile[{number}]")
+    return record
 
 
 def _users(component: str, slot: str, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[str]:

@@ -8,15 +8,17 @@ import importlib.metadata
 import importlib.util
 import inspect
 import pkgutil
+import traceback
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from etesian import __version__
-from etesian.errors import Problem, did_you_mean
+from etesian.errors import Problem, did_you_mean, nearest
 from etesian.kernels.libraries import EXTRAS, installation, installed_version, top_library
 
 
@@ -63,7 +65,7 @@ def import_target(path: str, *, slot: str, where: str) -> Any:
 
 
 def library_of(found: Any, path: str) -> tuple[str, str]:
-    """Return the distribution that provides an imported target, and its version.
+    """Return the distribution that provides an imported target, and its version; a file of no distribution has none.
 
     An adapter of this package for kernels of another library counts as that library's.
     """
@@ -78,7 +80,7 @@ def library_of(found: Any, path: str) -> tuple[str, str]:
         distributions = _distributions().get(top)
     if distributions:
         return distributions[0], importlib.metadata.version(distributions[0])
-    return inspect.getsourcefile(found) or top, "not installed as a distribution"
+    return inspect.getsourcefile(found) or top, ""
 
 
 @functools.cache
@@ -98,10 +100,11 @@ def _import_library(name: str, path: str, slot: str, where: str) -> ModuleType:
 
 
 def _library_missing(name: str, path: str, slot: str, where: str, cause: BaseException) -> Problem:
-    distribution, mend = (
-        name,
-        f"install the library that provides {name!r}, put {name}.py into the current folder, or correct the path",
-    )
+    here = [module.name for module in pkgutil.iter_modules([str(Path.cwd())])]
+    near = nearest(name, ["torch", "etesian", *EXTRAS, *here], least=0.75)
+    ways = f"install the library that provides {name!r}, put {name}.py into the current folder, or correct the path"
+    meant = f"did you mean {' or '.join(map(repr, near))}? Else " if near else ""
+    distribution, mend = name, f"{meant}{ways}"
     if name in EXTRAS:
         distribution, extra = EXTRAS[name]
         mend = installation(extra)
@@ -161,7 +164,26 @@ def _import_failure(module: str, path: str, slot: str, where: str, cause: BaseEx
         return Problem(what, where, mend=installation(extra))
     if named in EXTRAS:  # a name that an adapter needs is not in the version that is there
         return Problem(what, where, mend=f"{installation(EXTRAS[named][1])} --upgrade")
-    return Problem(what, where, mend=f"install {missing!r}" if missing else f"mend the installation of {top!r}")
+    if missing:
+        return Problem(what, where, mend=f"install {missing!r}")
+    line = _own_line(top, cause)
+    return Problem(what, where, mend=f"correct {line}" if line else f"mend the installation of {top!r}")
+
+
+def _own_line(top: str, cause: BaseException) -> str | None:
+    """Return file and line where importing failed, where the code is of no distribution but the user's own."""
+    if top in _distributions():
+        return None
+    if isinstance(cause, SyntaxError) and cause.filename is not None:
+        return f"{cause.filename}, line {cause.lineno}"
+    frames = [f for f in traceback.extract_tb(cause.__traceback__) if top in Path(f.filename).with_suffix("").parts]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else None
+
+
+def _type_name(annotation: Any) -> str:
+    if not inspect.isclass(annotation):
+        return str(annotation)
+    return f"{annotation.__module__}.{annotation.__qualname__}".removeprefix("builtins.")
 
 
 def _text(cause: BaseException) -> str:
@@ -183,5 +205,5 @@ def _check_makes_modules(found: Any, path: str, slot: str, where: str) -> None:
         what = f"slot {slot}: the annotations of {path} can't be read ({_text(cause)}); it was not called"
         raise TargetError(Problem(what, where, allowed)) from cause
     if not (inspect.isclass(returned) and issubclass(returned, nn.Module)):
-        said = "has no return annotation" if returned is None else f"is annotated to return {returned}"
+        said = "has no return annotation" if returned is None else f"is annotated to return {_type_name(returned)}"
         raise TargetError(Problem(f"slot {slot}: the function {path} {said}; it was not called", where, allowed))

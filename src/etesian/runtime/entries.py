@@ -93,7 +93,7 @@ def collect_entries(settings: ModelSettings, kernels: ComponentKernels) -> list[
         else:
             entries.append(Entry(where, kind.__name__, entry.options, kind=kind))
     for record in kernels.records:
-        if record.compile is not None:
+        if record.compile is not None and not record.compiled_by.startswith("model.compile["):
             where = f"{config_key(record.component, record.slot)}._compile_"
             name = record.slot if record.component == "model" else f"{record.component}.{record.slot}"
             options = CompileOptions.model_validate(record.compile)

@@ -58,11 +58,10 @@ def try_compilation(
     problems = _switched_off(entries) or _unknown_backends(entries) or _for_gpus_only(entries, device)
     if problems:
         raise UserError.collect(problems)
-    compilation = _capture(settings, kernels, Machine(device, precision))
     problems = _broken_compilers(entries, device)
     if problems:
         raise UserError.collect(problems)
-    return compilation
+    return _capture(settings, kernels, Machine(device, precision))
 
 
 def _switched_off(entries: Sequence[Entry]) -> list[Problem]:

@@ -111,7 +111,13 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _section_plural(annotation: Any) -> str:
-    return "mappings, each with its 'kind'" if section_in(annotation) else describe_type(annotation)
+    section = section_in(annotation)
+    if section is None:
+        return describe_type(annotation)
+    keys = keys_of(section)
+    return (
+        f"mappings with the keys {', '.join(keys)}" if keys and "kind" not in keys else "mappings, each with its 'kind'"
+    )
 
 
 def _join(words: list[str]) -> str:

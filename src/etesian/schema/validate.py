@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from etesian.errors import Problem, UserError, did_you_mean, nearest
+from etesian.errors import Problem, UserError, did_you_mean, nearest, shell_word
 from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
 from etesian.schema.describe import describe, is_list, keys_of, section_in, show
@@ -159,7 +159,7 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
 def _no_mapping(value: Any, path: Path, group: str) -> Problem:
     key, known = _dotted(path), kinds(group)
     allowed = f"a mapping with 'kind' ({', '.join(known)}) and the keys of that kind"
-    mend = f"{key}={{kind: {value}}}" if isinstance(value, str) and value in known else None
+    mend = shell_word(f"{key}={{kind: {value}}}") if isinstance(value, str) and value in known else None
     return Problem(f"{key}={show(value)} is no mapping", key, allowed, mend)
 
 
@@ -213,6 +213,8 @@ def _objection(kind: str, key: str, given: Any, field: Any) -> tuple[str, str | 
         what, mend = f"{key}={show(given)} is a number, not text", f"quote it: \"{key}='{given}'\""
     elif kind in ("model_type", "model_attributes_type", "dict_type", "list_type"):
         what = f"{key}={show(given)} is no {'list' if kind == 'list_type' else 'mapping'}"
+        if isinstance(given, str) and key.split(".")[-2:-1] == ["layer_kernels"]:
+            mend = shell_word(f"{key}._target_={given}")
     elif kind.startswith(("greater_than", "too_short")):
         what = f"{key}={show(given)} is too {'short' if kind == 'too_short' else 'small'}"
     elif kind == "empty_text":

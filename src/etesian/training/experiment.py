@@ -34,6 +34,7 @@ from etesian.model.fields import ModelFields
 from etesian.runtime.device import device_of_process, get_device
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
+from etesian.schema.presets import Preset
 from etesian.training.scalers import VariableScaler
 
 
@@ -112,7 +113,7 @@ def check_experiment(
     *,
     preset: str | None = None,
     overrides: Sequence[str] = (),
-    preset_slots: Mapping[str, Any] | None = None,
+    preset_slots: Mapping[str, Preset] | None = None,
     local_rank: int = 0,
     probe: bool = True,
 ) -> Experiment:
@@ -163,7 +164,7 @@ def check_kernels(
     *,
     preset: str | None,
     overrides: Sequence[str],
-    preset_slots: Mapping[str, Any] | None = None,
+    preset_slots: Mapping[str, Preset] | None = None,
     local_rank: int = 0,
     probe: bool = True,
 ) -> tuple[ComponentKernels, torch.device]:

@@ -45,7 +45,7 @@ def markdown(records: Sequence[KernelRecord]) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
         cells = (
             config_key(record.component, record.slot), f"{record.target}({arguments})", record.family,
-            f"{record.library} {record.version}", record.origin, record.note,
+            f"{record.library} {record.version}".strip(), record.origin, record.note,
         )  # fmt: skip
         rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(rows)

@@ -131,7 +131,11 @@ class MetricsCSV(Logger):
                 allowed="a file that starts with the columns epoch, step",
                 mend="move it out of the run folder",
             )
-        broken = [number for number, row in enumerate(body, start=2) if len(row) != len(header) or not row[1].isdigit()]
+        broken = [
+            number
+            for number, row in enumerate(body, start=2)
+            if len(row) != len(header) or not (row[1].isascii() and row[1].isdigit())
+        ]
         if broken:
             raise UserError(
                 f"line {broken[0]} of {str(self.path)!r} does not fit its columns",

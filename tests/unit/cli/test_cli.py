@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import io
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -314,3 +317,53 @@ def test_a_kernel_of_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
 def test_a_kernel_of_no_folder_says_where_it_may_lie(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["kernels", "check", "model.layer_kernels.LayerNorm._target_=nowhere_at_all.Norm"]) == 2
     assert "put nowhere_at_all.py into the current folder" in capsys.readouterr().err
+
+
+class TestSignals:
+    """What a command that writes does when it is told to end."""
+
+    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+    def test_a_dataset_that_is_being_made_leaves_nothing(self, sent: signal.Signals, tmp_path: Path) -> None:
+        command = [sys.executable, "-m", "etesian", "dataset", "make", "synthetic", "a.zarr"]
+        options = ["--grid", "o8", "--prognostic", "8", "--forcing", "0", "--diagnostic", "0", "--dates", "500000"]
+        environment = {**os.environ, "PYTHONPATH": str(SRC)}
+        maker = subprocess.Popen(
+            [*command, *options], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 60.0
+            while not list(tmp_path.glob(".a-*.partial/a.zarr/data/2.0.0.0")):
+                assert maker.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            maker.send_signal(sent)
+            said = maker.communicate(timeout=60)[1].decode()
+        finally:
+            maker.kill()
+        assert maker.returncode == 128 + sent
+        assert {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[sent] in said
+        assert "Traceback" not in said
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_handler_is_there_for_every_command_but_train(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = {}
+
+        def run(args: argparse.Namespace) -> int:
+            seen[args.command] = signal.getsignal(signal.SIGTERM)
+            return 0
+
+        for name in ("version", "train"):
+            monkeypatch.setattr(importlib.import_module(f"etesian.commands.{name}"), "run", run)
+            assert cli.main([name]) == 0
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert seen["train"] is signal.SIG_DFL
+        assert callable(seen["version"])
+
+    def test_a_handler_of_the_callers_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        version = importlib.import_module("etesian.commands.version")
+        monkeypatch.setattr(version, "run", lambda _: int(signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN))
+        before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            assert cli.main(["version"]) == 0
+        finally:
+            signal.signal(signal.SIGTERM, before)

@@ -40,6 +40,15 @@ def test_describe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert text in said, (text, said)
 
 
+def test_describe_tells_what_was_compiled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = "{module: torch.nn.GELU, options: {fullgraph: true}},{kernel: LayerNorm}"
+    small_checkpoint.write(folder / "c.ckpt", f"model.compile=[{entries}]")
+    assert cli.main(["checkpoint", "describe", "c.ckpt"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "compiled torch.nn.GELU (fullgraph)" in said
+    assert "preset torch, compiled Activation" in said
+
+
 def test_describe_for_machines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_checkpoint.write(folder / "c.ckpt")
     assert cli.main(["checkpoint", "describe", "--json", "c.ckpt"]) == 0

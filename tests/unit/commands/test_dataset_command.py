@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pytest
 import zarr
@@ -54,6 +56,10 @@ def test_overwrite_replaces_it(tmp_path):
         (["--grid", "regular", "--degrees", "7"], "does not divide 180"),
         (["--grid", "hexagonal"], "no value of --grid"),
         (["--frequency", "20m"], "whole number of hours"),
+        (["--grid", "regular", "--degrees", "1e-300"], "does not divide 180"),
+        (["--grid", "regular", "--degrees", "0.001"], "is finer than"),
+        (["--days", "\N{ARABIC-INDIC DIGIT THREE}"], "is no number"),
+        (["--seed", "\N{ARABIC-INDIC DIGIT THREE}"], "is no whole number"),
         (["--start", "x", "--days", "0"], "not a date"),
     ],
 )
@@ -147,7 +153,7 @@ def test_make_synthetic_takes_names(tmp_path, capsys):
         (["--prognostic", "0"], "--prognostic 0 is below 1"),
         (["--dates", "1"], "--dates 1 is below 2"),
         (["--variables", "2t", "--forcing", "2"], "--variables and --forcing both say"),
-        (["--prognostic", "many"], "invalid int value"),
+        (["--prognostic", "many"], "is no whole number"),
     ],
 )
 def test_make_synthetic_refuses_what_makes_no_sense(tmp_path, capsys, options, message):
@@ -160,3 +166,35 @@ def test_make_synthetic_replaces_a_store_only_when_asked(store, capsys):
     assert main([*SYNTHETIC, str(store), "--grid", "o4"]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert open_dataset(str(store)).shape[-1] == 18 * 36
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--forcing", "0", "--diagnostic", "0", "--dates", "2", "--prognostic", "100000000"],
+        ["--dates", "9999999999999999999999"],
+        ["--dates", "100000000000"],
+        ["--frequency", "999999999999999h"],
+        ["--start", "now"],
+        ["--variables", ""],
+        ["--variables", "2t 2t"],
+    ],
+    ids=" ".join,
+)
+def test_make_synthetic_refuses_at_once(tmp_path, capsys, options):
+    began = time.process_time()
+    assert main(["dataset", "make", "synthetic", str(tmp_path / "a.zarr"), "--grid", "o1", *options]) == 2
+    assert time.process_time() - began < 5.0
+    assert options[-2] in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_that_does_not_suffice_for_a_dataset(tmp_path, capsys, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("etesian.data.synthetic.store.plan_store", fail)
+    assert main(["dataset", "make", "synthetic", str(tmp_path / "a.zarr")]) == 2
+    said = capsys.readouterr().err
+    assert "--grid" in said
+    assert "model." not in said

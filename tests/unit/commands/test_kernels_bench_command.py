@@ -117,6 +117,7 @@ def test_a_preset_elsewhere_is_used_with_the_folder(capsys: pytest.CaptureFixtur
         (["--slots", "LayerNom"], "unknown layer kernel slot 'LayerNom'"),
         (["--rows", "30,many"], "--rows got 'many'"),
         (["--rows", "0"], "--rows got '0'"),
+        (["--rows", "\N{ARABIC-INDIC DIGIT THREE}"], "--rows got"),
         (["--rows", ""], "--rows got ''"),
         (["--rows", "30", "--channels", "x"], "--channels got 'x'"),
         (["--rows", "30", "--channels", "10"], "does not divide model.num_channels=10"),

@@ -25,7 +25,8 @@ def test_it_is_what_the_launcher_says(environment: dict[str, str], rank: int, mo
     assert local_rank() == rank
 
 
-def test_what_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "first")
-    with pytest.raises(UserError, match="'first'"):
+@pytest.mark.parametrize("rank", ["first", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_what_is_no_number_is_refused(rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    with pytest.raises(UserError, match=f"'{rank}'"):
         local_rank()

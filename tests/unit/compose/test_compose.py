@@ -365,11 +365,20 @@ class TestPresetsOfKernels:
         write(folder / "model" / "layer_kernels" / "mine.yaml", "LayerNorm: {_target_: a.B, eps: 1.0e-3}\n")
         at = "+model/layer_kernels@model.decoder.layer_kernels=mine"
         composed = compose(overrides=["model/layer_kernels=rmsnorm", at, "model.layer_kernels.LayerNorm.eps=1e-2"])
-        assert composed.preset_slots["model.layer_kernels"]["LayerNorm"] == {
+        assert composed.preset_slots["model.layer_kernels"].slots["LayerNorm"] == {
             "_target_": "torch.nn.RMSNorm",
             "eps": 1e-6,
         }
-        assert composed.preset_slots["model.decoder.layer_kernels"] == {"LayerNorm": {"_target_": "a.B", "eps": 1e-3}}
+        of_decoder = ("mine", {"LayerNorm": {"_target_": "a.B", "eps": 1e-3}})
+        assert composed.preset_slots["model.decoder.layer_kernels"] == of_decoder
+
+    def test_a_preset_that_begins_with_another(self, folder: Path) -> None:
+        text = "defaults: [rmsnorm, _self_]\nActivation: {_target_: a.B}\n"
+        write(folder / "model" / "layer_kernels" / "mine.yaml", text)
+        composed = compose(overrides=["model/layer_kernels=mine"])
+        name, slots = composed.preset_slots["model.layer_kernels"]
+        assert (name, slots) == ("mine", composed.tree["model"]["layer_kernels"])
+        assert slots["LayerNorm"]["_target_"] == "torch.nn.RMSNorm"
 
     def test_a_mapping_is_given_to_a_slot_with_arguments_that_no_file_has(self) -> None:
         given = [
@@ -382,4 +391,4 @@ class TestPresetsOfKernels:
 
     def test_an_empty_preset_of_the_user(self, folder: Path) -> None:
         write(folder / "model" / "layer_kernels" / "mine.yaml", "# none\n")
-        assert compose(overrides=["model/layer_kernels=mine"]).preset_slots == {"model.layer_kernels": {}}
+        assert compose(overrides=["model/layer_kernels=mine"]).preset_slots == {"model.layer_kernels": ("mine", {})}

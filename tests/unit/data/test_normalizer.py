@@ -49,7 +49,7 @@ def test_a_divisor_of_zero_is_an_error_that_names_the_variable_and_the_mend(meth
     with pytest.raises(UserError, match="'e' cannot be normalised") as error:
         Normalizer(VARIABLES, STATISTICS, settings)
     assert error.value.problems[0].where == f"data.processors.normalizer.{method}"
-    assert error.value.problems[0].mend == "data.processors.normalizer.none: [e]"
+    assert error.value.problems[0].mend == "'data.processors.normalizer.none=[e]'"
 
 
 def test_a_negative_divisor_is_an_error():

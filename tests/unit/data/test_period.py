@@ -111,7 +111,15 @@ def test_a_timestep_is_a_stride(timestep, stride):
 
 
 @pytest.mark.parametrize(
-    ("timestep", "what"), [("9h", "multiple"), ("3h", "multiple"), ("0h", "above 0"), ("soon", "not a duration")]
+    ("timestep", "what"),
+    [
+        ("9h", "multiple"),
+        ("3h", "multiple"),
+        ("0h", "above 0"),
+        ("soon", "not a duration"),
+        ("999999999999999h", "not a duration"),
+        ("\N{ARABIC-INDIC DIGIT SIX}h", "ASCII"),
+    ],
 )
 def test_other_timesteps_are_errors(timestep, what):
     with pytest.raises(UserError, match=what) as error:
@@ -124,3 +132,11 @@ def test_monthly_data_takes_no_timestep_in_hours():
     with pytest.raises(UserError, match="1 calendar month apart") as error:
         timestep_stride(monthly(5), "744h")
     assert error.value.problems[0].mend == "task.timestep=null"
+
+
+@pytest.mark.parametrize(
+    "value", ["now", "today", "NaT", "\N{ARABIC-INDIC DIGIT EIGHT}0%", "200\N{ARABIC-INDIC DIGIT ONE}"]
+)
+def test_what_is_no_fixed_date(value):
+    with pytest.raises(UserError, match="is not a date"):
+        parse_date(value, "dataloader.training.start")

@@ -191,7 +191,7 @@ def test_an_error_in_a_worker_arrives_whole(opened, workers):
     assert problem.what == "variable 'u' holds 3 NaNs at 2000-01-02T12:00:00 (training), and has no imputer"
     assert problem.where == "data.processors.imputer"
     assert problem.allowed is None
-    assert problem.mend.startswith("data.processors.imputer.mean=[u]")
+    assert problem.mend.startswith("'data.processors.imputer.mean=[u]' or +data.")
 
 
 def test_a_sample_error_keeps_what_it_is_given():

@@ -262,6 +262,21 @@ def test_a_kernel_is_shown_with_its_constants() -> None:
     assert named(record("torch.nn.SiLU")) == "torch.nn.SiLU()"
 
 
+def test_a_misspelt_family_is_refused_and_a_new_one_has_to_be_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
+    monkeypatch.setattr(families, "_OWN", set())
+    with pytest.raises(ValueError, match="no family 'rmsnorm': did you mean 'rms_norm'"):
+        register_family("my.Norm", "rmsnorm")
+    with pytest.raises(ValueError, match=r"no family 'wavelet': there are linear, .*; new=True makes one"):
+        register_family("my.Norm", "wavelet")
+    assert family_of("my.Norm") == "custom:my.Norm"
+    register_family("my.Norm", "wavelet", new=True)
+    register_family("my.OtherNorm", "wavelet")
+    assert family_of("my.Norm") == family_of("my.OtherNorm") == "wavelet"
+    with pytest.raises(ValueError, match="'rms_norm' is known already"):
+        register_family("my.Third", "rms_norm", new=True)
+
+
 def test_the_names_of_what_is_wrapped_make_no_family() -> None:
     """``functools.wraps`` copies module and name: a wrapper may do anything with what it wraps."""
     assert (scaled_linear.__module__, scaled_linear.__qualname__) == (nn.Linear.__module__, "Linear")

@@ -46,7 +46,7 @@ def problem(mapping: dict | None = None, **options: object) -> Problem:
     [
         {},
         {"LayerNorm": {"_target_": "torch.nn.RMSNorm", "eps": 1e-6}},
-        {"LayerNorm": faulty("NoParameters"), "KeyNorm": faulty("FrozenParameter"), "Activation": faulty("InPlace")},
+        {"LayerNorm": faulty("NoParameters"), "KeyNorm": faulty("FrozenParameter")},
         {"QueryNorm": {"_target_": "torch.nn.LayerNorm"}, "MLP": {"_target_": "etesian.kernels.glu.SwiGLU"}},
         {"GraphAttention": {"_target_": "etesian.kernels.pyg.PygGraphAttention"}},
         {"GraphAttention": {"_target_": "etesian.kernels.reference.ReferenceGraphAttention"}},
@@ -65,6 +65,7 @@ def test_what_runs_passes(mapping: dict, precision: str) -> None:
         ("FailsForward", "its forward pass fails: RuntimeError: no driver"),
         ("FailsBackward", "its backward pass fails: NotImplementedError: only forward"),
         ("OtherShape", "it returns the shape [6, 15], where [6, 16] is due"),
+        ("InPlaceNorm", "it writes to its input"),
         ("Tuple", "it returns a tuple, where a tensor is due"),
         ("Halves", "it returns torch.float16, where torch.float32 is due"),
         ("NotANumber", "it returns NaN or infinity for small numbers"),
@@ -80,6 +81,30 @@ def test_each_fault_is_told(kernel: str, said: str) -> None:
     assert found.what == f"slot LayerNorm of the model: {does_not_run}: {said}"
     assert found.where == "model.layer_kernels.LayerNorm"
     assert "model.layer_kernels.LayerNorm._target_=torch.nn.LayerNorm" in str(found.mend)
+
+
+def test_an_activation_in_place_is_told_with_the_argument_that_makes_it_so() -> None:
+    found = problem({"Activation": {"_target_": "torch.nn.ReLU", "inplace": True}})
+    assert found.what.endswith("it writes to its input")
+    assert str(found.mend).startswith("model.layer_kernels.Activation.inplace=false, or ")
+    assert "correct the kernel, or " in str(problem({"Activation": faulty("InPlace")}).mend)
+
+
+def test_a_kernel_that_writes_to_one_of_several_inputs_is_told_which() -> None:
+    assert problem({"GraphAttention": faulty("AttentionInPlace")}).what.endswith("it writes to its key")
+
+
+def test_the_values_that_the_config_sets_are_named() -> None:
+    key = "model.layer_kernels.LayerNorm"
+    negative = problem({"LayerNorm": {"_target_": "torch.nn.RMSNorm", "eps": -9.0}})
+    assert f"another value of {key}.eps (now -9.0)" in str(negative.mend)
+
+
+def test_a_kernel_that_is_called_otherwise_is_told_how_the_slot_calls_it() -> None:
+    found = problem({"GraphAttention": {"_target_": "torch.nn.Identity"}})
+    assert "its forward(input) can't be called with 7 arguments: too many positional arguments" in found.what
+    assert str(found.allowed).startswith("a kernel that is called with (query [N_dst, H, C], ")
+    assert "accelerator" not in str(found.mend)
 
 
 @pytest.mark.parametrize(

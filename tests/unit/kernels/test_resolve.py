@@ -59,6 +59,7 @@ def test_the_preset_torch_says_what_the_defaults_are() -> None:
 def test_a_kernel_of_a_file_of_the_user_is_recorded_with_that_file() -> None:
     (record,) = [r for r in resolve(norm(_target_="marker_kernels.make_norm")).records if r.slot == "LayerNorm"]
     assert record.library.endswith("marker_kernels.py")
+    assert record.version == ""
     assert record.family == "custom:marker_kernels.make_norm"
 
 
@@ -106,6 +107,25 @@ def test_an_unknown_slot_names_the_nearest(sections: dict, where: str) -> None:
 # Step 2: targets
 
 
+@pytest.mark.parametrize(("target", "meant"), [("toch.nn.RMSNorm", "torch"), ("my_kernel.Norm", "my_kernels")])
+def test_a_misspelt_library_names_the_nearest(
+    target: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_kernels.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert str(problem(norm(_target_=target)).mend).startswith(f"did you mean {meant!r}? Else install ")
+
+
+@pytest.mark.parametrize("text", ["x = 1\ndef norm(:\n", "x = 1\nx.norm\n", "import os\nraise OSError('none')\n"])
+def test_a_file_of_the_user_that_fails_is_named_with_the_line(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "half_written.py"
+    file.write_text(text)
+    assert problem(norm(_target_="half_written.Norm")).mend == f"correct {file}, line 2"
+
+
 def test_an_unknown_library_keeps_the_cause() -> None:
     found = problem(norm(_target_="no_such_library.Norm"))
     assert "ModuleNotFoundError: No module named 'no_such_library'" in found.what
@@ -139,7 +159,7 @@ def test_a_library_that_lacks_a_dependency_is_not_called_missing(
     assert found.mend == "install 'no_such_dependency'"
     found = problem(norm(_target_="halflib.broken.Norm"))
     assert "OSError: libfast.so.1 is missing" in found.what
-    assert found.mend == "mend the installation of 'halflib'"
+    assert found.mend == f"correct {tmp_path / 'halflib' / 'broken.py'}, line 1"
 
 
 def test_an_attribute_that_a_library_fails_to_import_keeps_the_cause(
@@ -156,7 +176,7 @@ def test_an_attribute_that_a_library_fails_to_import_keeps_the_cause(
         ("os.system", "is a builtin_function_or_method; it was not called"),
         ("marker_kernels.Plain", "is a class, but no torch.nn.Module"),
         ("marker_kernels.make_untold", "has no return annotation; it was not called"),
-        ("marker_kernels.make_number", "is annotated to return <class 'int'>; it was not called"),
+        ("marker_kernels.make_number", "is annotated to return int; it was not called"),
         ("marker_kernels.make_unknown", "name 'NoSuchName' is not defined"),
         ("marker_kernels.an_instance", "is a GELU; it was not called"),
         ("torch.nn.functional", "is a module; it was not called"),
@@ -338,21 +358,16 @@ def test_a_function_that_returns_something_else_is_found_out() -> None:
         resolve(norm(_target_="marker_kernels.make_liar")).model.LayerNorm(4)
 
 
-# Origins
+def test_a_constructor_without_the_channels_is_what_has_to_change_not_the_argument() -> None:
+    found = problem({"LayerNorm": {"_target_": "faulty_kernels.WithoutChannels", "eps": 1e-6}})
+    assert found.where == "model.layer_kernels.LayerNorm"
+    assert found.allowed == "faulty_kernels.WithoutChannels(eps=1e-06)"
+    assert found.mend == "let its constructor take num_channels first"
 
 
-@pytest.mark.parametrize(
-    ("preset", "overrides", "origin"),
-    [
-        (None, (), "config"),
-        ("torch", (), "preset torch"),
-        ("torch", ("model.layer_kernels.LayerNorm.eps=1e-6",), "override"),
-        ("torch", ("~model.layer_kernels.LayerNorm.eps",), "override"),
-        ("torch", ("model.layer_kernels={LayerNorm: {_target_: torch.nn.LayerNorm}}",), "override"),
-        ("torch", ("model.layer_kernels.LayerNormal.eps=1", "model/layer_kernels=torch"), "preset torch"),
-    ],
-)
-def test_origin(preset: str | None, overrides: tuple[str, ...], origin: str) -> None:
-    kernels = resolve(norm(_target_="torch.nn.LayerNorm"), preset=preset, overrides=overrides)
-    assert {r.slot: r.origin for r in kernels.records}["LayerNorm"] == origin
-    assert {r.slot: r.origin for r in kernels.records}["Linear"] == "default"
+@pytest.mark.parametrize("name", ["target", "_target", "Target"])
+def test_target_without_its_underscores_is_mended(name: str) -> None:
+    found = problem({"LayerNorm": {"_target_": "torch.nn.LayerNorm", name: "torch.nn.RMSNorm"}})
+    assert found.mend == "did you mean '_target_'? model.layer_kernels.LayerNorm._target_=torch.nn.RMSNorm"
+    alone = problem({"LayerNorm": {name: "torch.nn.RMSNorm"}})
+    assert alone.mend == "did you mean '_target_'? model.layer_kernels.LayerNorm._target_=torch.nn.RMSNorm"

@@ -195,3 +195,12 @@ def test_a_process_in_which_the_compiler_is_switched_off() -> None:
         found = problem(entry("LayerNorm"))
     assert "torch.compile is switched off in this process" in found.what
     assert "TORCH_COMPILE_DISABLE" in str(found.mend)
+
+
+def test_the_compiler_is_tried_before_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling three operations takes seconds at most; capturing a large model's blocks takes far longer."""
+    from etesian.runtime import trial
+
+    monkeypatch.setattr(trial, "_try_compiler", lambda entry, device: Problem("it is broken"))
+    monkeypatch.setattr(trial, "_capture", lambda *_: pytest.fail("the stand-in was captured"))
+    assert problem(entry("LayerNorm")).what == "it is broken"

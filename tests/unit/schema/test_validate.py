@@ -213,7 +213,7 @@ class TestKinds:
         assert "mse" in str(found[0].allowed)
 
     def test_the_bare_name_of_a_kind(self, tree: Tree) -> None:
-        assert only(tree, "training.training_loss", "mse").mend == "training.training_loss={kind: mse}"
+        assert only(tree, "training.training_loss", "mse").mend == "'training.training_loss={kind: mse}'"
 
     def test_each_entry_of_a_list(self, tree: Tree) -> None:
         put(tree, "model.bounding", [{"kind": "relu"}, {"kind": "rela"}, 3])

@@ -37,9 +37,7 @@ def make_grid(kind: str, transform: SphericalTransform, degrees: float | None) -
         try:
             return regular(degrees, poles=kind == "regular-poles")
         except ValueError as error:
-            raise UserError(
-                f"--degrees {degrees:g} does not divide 180", where="--degrees", allowed="5, 2.5, 1, ..."
-            ) from error
+            raise UserError(f"--degrees: {error}", where="--degrees", allowed="5, 2.5, 1, ...") from error
     if degrees is not None:
         raise UserError(
             f"--degrees {degrees:g} has no meaning for the {kind} grid, which follows the truncation",

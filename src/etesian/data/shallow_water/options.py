@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 GRIDS = ("gaussian", "regular", "regular-poles", "octahedral")
 """Points of a store; see :func:`etesian.data.shallow_water.grids.make_grid`."""
 
+LARGEST_TRUNCATION = 511
+"""Wavenumber beyond which the solver's tables fill gigabytes."""
+
+LONGEST_SPINUP = 36_525
+"""Days, a century."""
+
 
 @dataclass(frozen=True)
 class Simulation:
@@ -68,25 +74,32 @@ class Simulation:
         UserError
             For everything in the settings that makes no sense.
         """
-        from etesian.data.timeline import first_date, regular_dates
+        from etesian.data.timeline import MOST_DATES, beyond_calendar, first_date, regular_dates
 
         problems: list[Problem] = []
         if self.truncation < 10:
             problems.append(Problem(f"--truncation {self.truncation} is too coarse for the flow's jets", "--truncation",
                                     "10 or more; 21, 42, 63, 85, 106 are usual"))  # fmt: skip
+        elif self.truncation > LARGEST_TRUNCATION:
+            problems.append(Problem(f"--truncation is above {LARGEST_TRUNCATION}", "--truncation",
+                                    f"10 to {LARGEST_TRUNCATION}; 21, 42, 63, 85, 106 are usual"))  # fmt: skip
         if self.seed < 0:
             problems.append(Problem(f"--seed {self.seed} is negative", "--seed", "0, 1, 2, ..."))
-        if not self.spinup_days >= 0.0:
-            problems.append(Problem(f"--spinup-days {self.spinup_days:g} is negative", "--spinup-days", "0 or more"))
+        if not 0.0 <= self.spinup_days <= LONGEST_SPINUP:
+            what = "is negative" if self.spinup_days < 0.0 else f"is not a number up to {LONGEST_SPINUP:,}"
+            problems.append(Problem(f"--spinup-days {self.spinup_days:g} {what}", "--spinup-days",
+                                    f"0 to {LONGEST_SPINUP:,}"))  # fmt: skip
         try:
             start = first_date(self.start)
         except UserError as error:
             problems.extend(error.problems)
         hours = self.step_hours()
-        number = math.floor(self.days * 24.0 / hours + 1e-9) if self.days > 0.0 else 0
+        number = math.floor(min(self.days * 24.0 / hours + 1e-9, MOST_DATES + 1)) if self.days > 0.0 else 0
         if number < 2:
             problems.append(Problem(f"--days {self.days:g} holds fewer than two dates {self.frequency} apart", "--days",
                                     f"{2 * hours / 24:g} or more"))  # fmt: skip
+        if not problems:
+            problems.extend(beyond_calendar(start, hours, number, "--days"))
         if problems:
             raise UserError.collect(problems)
         return regular_dates(start, hours, number)

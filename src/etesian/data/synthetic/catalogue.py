@@ -162,8 +162,8 @@ def _count() -> Iterator[int]:
 
 def _level_of(name: str) -> Field | None:
     """Return the variable of a name such as ``t_850``."""
-    found = re.fullmatch(r"([a-z]+)_(\d+)", name)
-    if found is None or found[1] not in _UPPER_AIR or not 1 <= int(found[2]) <= 1100:
+    found = re.fullmatch(r"([a-z]+)_([1-9][0-9]{0,3})", name)
+    if found is None or found[1] not in _UPPER_AIR or int(found[2]) > 1100:
         return None
     return _upper_air(found[1], int(found[2]))
 

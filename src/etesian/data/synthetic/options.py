@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etesian.errors import Problem, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
     from etesian.data.synthetic.catalogue import Field
+
+MOST_VARIABLES = 10_000
+"""Variables of a store."""
 
 
 @dataclass(frozen=True)
@@ -45,28 +52,46 @@ class SyntheticStore:
     frequency: str = "6h"
     seed: int = 0
 
+    def num_variables(self) -> int:
+        """Return how many variables there are, before any is made.
+
+        Raises
+        ------
+        UserError
+            A number is out of range, or a name is none or is given twice.
+        """
+        if self.variables:
+            check_names(self.variables, "--variables")
+            return len(self.variables)
+        problems = []
+        for role, least in (("prognostic", 1), ("forcing", 0), ("diagnostic", 0)):
+            number, allowed = getattr(self, role), f"{least} to {MOST_VARIABLES:,}"
+            if number < least:
+                problems.append(Problem(f"--{role} {number} is below {least}", f"--{role}", allowed))
+            elif number > MOST_VARIABLES:
+                problems.append(Problem(f"--{role} is above {MOST_VARIABLES:,}", f"--{role}", allowed))
+        total = self.prognostic + self.forcing + self.diagnostic
+        if not problems and total > MOST_VARIABLES:
+            options = "--prognostic, --forcing, --diagnostic"
+            what = f"{options} come to {total:,} variables"
+            problems.append(Problem(what, options, f"up to {MOST_VARIABLES:,} together"))
+        if problems:
+            raise UserError.collect(problems)
+        return total
+
     def fields(self) -> tuple[Field, ...]:
         """Return the variables in the order of the store.
 
         Raises
         ------
         UserError
-            A number is out of range, or a name is given twice.
+            As :meth:`num_variables`.
         """
         from etesian.data.synthetic.catalogue import by_name, choose
 
+        self.num_variables()
         if self.variables:
-            twice = sorted({name for name in self.variables if self.variables.count(name) > 1})
-            if twice:
-                raise UserError(f"--variables names {', '.join(twice)} twice", where="--variables")
             return by_name(self.variables)
-        problems = [
-            Problem(f"--{role} {getattr(self, role)} is below {least}", f"--{role}", f"{least} or more")
-            for role, least in (("prognostic", 1), ("forcing", 0), ("diagnostic", 0))
-            if getattr(self, role) < least
-        ]
-        if problems:
-            raise UserError.collect(problems)
         return choose(self.prognostic, self.forcing, self.diagnostic)
 
     def times(self) -> np.ndarray:
@@ -77,7 +102,7 @@ class SyntheticStore:
         UserError
             For everything about dates and seed that makes no sense.
         """
-        from etesian.data.timeline import first_date, regular_dates, step_hours
+        from etesian.data.timeline import beyond_calendar, first_date, regular_dates, step_hours
 
         problems: list[Problem] = []
         if self.dates < 2:
@@ -92,6 +117,39 @@ class SyntheticStore:
             hours = step_hours(self.frequency)
         except UserError as error:
             problems.extend(error.problems)
+        if not problems:
+            problems.extend(beyond_calendar(start, hours, self.dates, "--dates"))
         if problems:
             raise UserError.collect(problems)
         return regular_dates(start, hours, self.dates)
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Check the names of variables.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names.
+    where : str
+        The option or argument that they were given to.
+
+    Raises
+    ------
+    UserError
+        There is none or far too many, one is no name, or one is given twice.
+    """
+    allowed = "names of letters, digits, '_', '-' and '.', each once"
+    if not 1 <= len(names) <= MOST_VARIABLES:
+        raise UserError(f"{where} has {len(names):,} names", where=where, allowed=f"1 to {MOST_VARIABLES:,} names")
+    problems = []
+    for name in names:
+        if not re.fullmatch(r"[\w.-]+", name):
+            parts = re.findall(r"[\w.-]+", name)
+            mend = f"a name each: {' '.join(parts)}" if len(parts) > 1 else None
+            problems.append(Problem(f"{where}: {name!r} is no name of a variable", where, allowed, mend))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        problems.append(Problem(f"{where} names {', '.join(twice)} twice", where, allowed))
+    if problems:
+        raise UserError.collect(problems)

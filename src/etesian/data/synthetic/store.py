@@ -97,7 +97,7 @@ def plan_store(
     check_target(path, overwrite=overwrite)
     parts: list[Any] = []
     problems: list[Problem] = []
-    for part in (options.times, lambda: options.fields() if fields is None else fields,
+    for part in (options.times, lambda: options.num_variables() if fields is None else len(fields),
                  lambda: named_grid(options.grid)):  # fmt: skip
         try:
             parts.append(part())
@@ -105,10 +105,9 @@ def plan_store(
             problems.extend(error.problems)
     if problems:
         raise UserError.collect(problems)
-    dates, chosen, grid = parts
-    plan = Plan(path, options, dates, tuple(chosen), grid, overwrite)
-    _check_room(path, 4 * len(dates) * len(plan.fields) * plan.num_points)
-    return plan
+    dates, number, grid = parts
+    _check_room(path, 4 * len(dates) * number * sum(grid.row_lengths))
+    return Plan(path, options, dates, options.fields() if fields is None else tuple(fields), grid, overwrite)
 
 
 def size_of(path: Path) -> int:

@@ -128,6 +128,23 @@ def test_names_that_are_known_have_their_role_and_others_are_prognostic():
         ({"variables": ("2t", "tp", "2t")}, ["names 2t twice"]),
         ({"dates": 1}, ["--dates 1 is below 2"]),
         ({"seed": -1, "start": "soon", "frequency": "20m"}, ["negative", "not a date", "whole number of hours"]),
+        (
+            {"prognostic": 100_000_000, "dates": 1_000_001},
+            ["more than 1,000,000 dates", "--prognostic is above 10,000"],
+        ),
+        ({"prognostic": 9_000, "forcing": 1_000, "diagnostic": 1}, ["come to 10,001 variables"]),
+        ({"dates": 10**22}, ["more than 1,000,000 dates"]),
+        ({"dates": 1_000_000, "frequency": "366d"}, ["end after the year 9999"]),
+        ({"start": "9999-12-31T12", "dates": 3}, ["end after the year 9999"]),
+        ({"frequency": "999999999999999h"}, ["more than a year"]),
+        ({"frequency": "367d"}, ["more than a year"]),
+        ({"frequency": "\N{ARABIC-INDIC DIGIT SIX}h"}, ["whole number of hours"]),
+        *(({"start": start}, ["not a date"]) for start in ("now", "today", "NaT", "", "0000", "2000-02-30", "12000")),
+        ({"variables": ("",)}, ["'' is no name of a variable"]),
+        ({"variables": ("2t 2t", "tp,sf")}, ["'2t 2t' is no name", "'tp,sf' is no name"]),
+        ({"variables": tuple(map(str, range(10_001)))}, ["has 10,001 names"]),
+        ({"grid": "o\N{ARABIC-INDIC DIGIT THREE}"}, ["no grid"]),
+        ({"grid": "regular-0.00001deg"}, ["is finer than"]),
         ({"grid": "hexagonal", "dates": 0, "prognostic": -1}, ["--dates 0", "--prognostic -1", "no grid 'hexagonal'"]),
     ],
 )
@@ -166,3 +183,28 @@ def test_the_points_of_a_field_lie_where_the_store_says(tmp_path):
     ]
     np.testing.assert_allclose(values(coarse, "2t"), values(fine, "2t")[:, same], atol=0.2 * 21.0)
     assert named_grid("regular-10deg").name == fine.resolution
+
+
+def test_the_largest_that_is_taken_ends_with_the_year_9999():
+    last = replace(SMALL, start="9999-12-31T12", dates=2).times()[-1]
+    assert last == np.datetime64("9999-12-31T18", "s")
+    assert replace(SMALL, prognostic=9_999, forcing=0, diagnostic=1).num_variables() == 10_000
+
+
+@pytest.mark.parametrize("start", ["2000", "2000-01", "2000-01-01", "2000-01-01T00", "2000-01-01 00:00:00"])
+def test_forms_of_a_first_date(start):
+    assert replace(SMALL, start=start).times()[0] == np.datetime64("2000-01-01", "s")
+
+
+def test_room_is_looked_for_before_any_name_is_made(tmp_path, monkeypatch):
+    usage = store_module.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(SyntheticStore, "fields", lambda self: pytest.fail("names were made"))
+    with pytest.raises(UserError, match="fewer --dates or variables"):
+        plan_store(tmp_path / "a.zarr", replace(SMALL, prognostic=9_000))
+
+
+@pytest.mark.parametrize("name", ["t_0850", "t_\N{ARABIC-INDIC DIGIT EIGHT}", "t_0", "t_1101"])
+def test_a_name_that_is_no_level_stays_as_it_is(name):
+    (field,) = by_name([name])
+    assert (field.name, field.level) == (name, None)
