@@ -78,7 +78,7 @@ def test_a_kernel_that_can_not_run_here_can_be_looked_at(experiment: ExperimentM
     run = experiment("train", overrides=FAILS_FORWARD, size=SMALLER, probe=False)
     assert run.kernel("LayerNorm").family == "custom:faulty_kernels.FailsForward"
     assert len(run.layers("LayerNorm")) == 3 + 2 + 4
-    with pytest.raises(UserError, match="slot LayerNorm of the model: .* RuntimeError: no driver"):
+    with pytest.raises(UserError, match=r"slot LayerNorm of the model: .* RuntimeError: no driver"):
         run.train(1)
 
 
