@@ -40,3 +40,20 @@ def outputs_and_gradients(backend: type, inputs: list, edges: Edges, heads: int,
     present = [t for t in inputs if t is not None]
     gradients = torch.autograd.grad(out, present, cotangent)
     return {"out": out.detach()} | dict(zip(NAMES, gradients, strict=False))
+
+
+def assert_agree(
+    backends: list[type], reference: type, edges: Edges, heads: int, channels: int, dim: int, *, bias: bool,
+    scale: float = 1.0,
+) -> None:  # fmt: skip
+    """Compare results and gradients of each backend with those of the reference, in float64."""
+    inputs = make_inputs(edges, heads, channels, dim, bias=bias, scale=scale)
+    expected = outputs_and_gradients(reference, inputs, edges, heads, channels)
+    assert expected["out"].isfinite().all()
+    for backend in backends:
+        got = outputs_and_gradients(backend, inputs, edges, heads, channels)
+        assert got.keys() == expected.keys()
+        for name, value in expected.items():
+            assert got[name].shape == value.shape
+            difference = (got[name] - value).abs().max().item() if value.numel() else 0.0
+            assert difference < 1e-10 * max(1.0, scale), f"{backend.__name__}: {name} differs by {difference}"

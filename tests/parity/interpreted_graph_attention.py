@@ -6,9 +6,11 @@ numbers off where it makes bfloat16 of them, in place of rounding.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 
+import attention_cases
 import pytest
 import torch
 from attention_cases import NAMES, make_edges, make_inputs, outputs_and_gradients
@@ -35,15 +37,7 @@ def some_edges() -> Edges:
     return make_edges(pairs, 15, 18)
 
 
-def assert_exact(edges: Edges, heads: int, channels: int, dim: int, *, bias: bool, scale: float = 1.0) -> None:
-    inputs = make_inputs(edges, heads, channels, dim, bias=bias, scale=scale)
-    expected = outputs_and_gradients(ReferenceGraphAttention, inputs, edges, heads, channels)
-    got = outputs_and_gradients(TritonGraphAttention, inputs, edges, heads, channels)
-    assert got.keys() == expected.keys()
-    for name, value in expected.items():
-        assert got[name].shape == value.shape
-        difference = (got[name] - value).abs().max().item() if value.numel() else 0.0
-        assert difference < 1e-10 * max(1.0, scale), f"{name} differs by {difference}"
+assert_exact = functools.partial(attention_cases.assert_agree, [TritonGraphAttention], ReferenceGraphAttention)
 
 
 @st.composite

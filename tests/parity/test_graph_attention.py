@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 
+import attention_cases
 import pytest
 import torch
 from attention_cases import NAMES, make_edges, make_inputs, outputs_and_gradients
@@ -18,17 +20,7 @@ from etesian.kernels.reference import ReferenceGraphAttention
 OTHERS = [FactoredGraphAttention, PygGraphAttention]
 
 
-def assert_agree(edges: Edges, heads: int, channels: int, dim: int, *, bias: bool, scale: float = 1.0) -> None:
-    inputs = make_inputs(edges, heads, channels, dim, bias=bias, scale=scale)
-    expected = outputs_and_gradients(ReferenceGraphAttention, inputs, edges, heads, channels)
-    assert expected["out"].isfinite().all()
-    for backend in OTHERS:
-        got = outputs_and_gradients(backend, inputs, edges, heads, channels)
-        assert got.keys() == expected.keys()
-        for name, value in expected.items():
-            assert got[name].shape == value.shape
-            difference = (got[name] - value).abs().max().item() if value.numel() else 0.0
-            assert difference < 1e-10 * max(1.0, scale), f"{backend.__name__}: {name} differs by {difference}"
+assert_agree = functools.partial(attention_cases.assert_agree, OTHERS, ReferenceGraphAttention)
 
 
 @st.composite
