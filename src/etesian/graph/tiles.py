@@ -12,8 +12,11 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-DST_ROWS, SRC_ROWS = 32, 16
-"""Nodes of a block of destinations, and of sources."""
+FEW, MANY = 16, 32
+"""Nodes of a block: many of nodes that have few edges, so that a block has enough of them."""
+
+_FEW_EDGES = 5
+"""Edges a node below which blocks hold `MANY`."""
 
 SLOTS = 16
 """Nodes at the other ends in a tile: the least that matrix units take."""
@@ -28,17 +31,17 @@ class EdgeTiles:
 
     Attributes
     ----------
-    dst_nodes : Tensor, shape (B_dst * DST_ROWS,), int32
+    dst_nodes : Tensor, shape (B_dst * rows,), int32
         The destinations of each block; -1 behind the last.
     dst_ptr : Tensor, shape (B_dst + 1,), int32
         Tiles ``dst_ptr[b]`` to ``dst_ptr[b + 1] - 1`` belong to block b.
     dst_slots : Tensor, shape (T, 16), int32
         The sources in the slots of each tile; -1 in slots that are not used.
-    dst_edges : Tensor, shape (T, DST_ROWS, 16), int16 or int32
+    dst_edges : Tensor, shape (T, rows, 16), int16 or int32
         Which of the edges into a destination of the block comes from the source in a slot; -1 where there is none.
     src_nodes, src_ptr, src_slots : Tensor, int32
-        The same by source, in blocks of `SRC_ROWS`, the destinations in the slots.
-    src_edges : Tensor, shape (U, SRC_ROWS, 16), int32
+        The same by source, the destinations in the slots; the blocks may have another number of rows.
+    src_edges : Tensor, shape (U, rows, 16), int32
         The edge between a source of the block and the destination in a slot; -1 where there is none.
     edge_ptr : Tensor, shape (N_dst + 1,), int32
         Edges ``edge_ptr[i]`` to ``edge_ptr[i + 1] - 1`` lead into destination i.
@@ -53,6 +56,16 @@ class EdgeTiles:
     src_slots: Tensor
     src_edges: Tensor
     edge_ptr: Tensor
+
+    @property
+    def dst_rows(self) -> int:
+        """Nodes of a block of destinations."""
+        return self.dst_edges.shape[1]
+
+    @property
+    def src_rows(self) -> int:
+        """Nodes of a block of sources."""
+        return self.src_edges.shape[1]
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in the order that the class takes them."""
@@ -95,11 +108,12 @@ def make_tiles(
     pointers, edge = _pointers(torch.bincount(dst, minlength=num_dst)), torch.arange(dst.numel())
     number = edge - pointers[dst]
     number = number.to(torch.int16 if number.numel() == 0 or int(number.max()) < 2**15 else torch.int32)
+    dst_rows, src_rows = (MANY if dst.numel() < _FEW_EDGES * nodes else FEW for nodes in (num_dst, num_src))
     return EdgeTiles(
-        _nodes(dst_order, num_dst, DST_ROWS),
-        *_tiles(dst_rank[dst], src, src_rank, num_dst, DST_ROWS, number),
-        _nodes(src_order, num_src, SRC_ROWS),
-        *_tiles(src_rank[src], dst, dst_rank, num_src, SRC_ROWS, edge.int()),
+        _nodes(dst_order, num_dst, dst_rows),
+        *_tiles(dst_rank[dst], src, src_rank, num_dst, dst_rows, number),
+        _nodes(src_order, num_src, src_rows),
+        *_tiles(src_rank[src], dst, dst_rank, num_src, src_rows, edge.int()),
         pointers.int(),
     )
 

@@ -12,13 +12,16 @@ import torch
 import triton
 from torch import Tensor
 
-from etesian.graph.tiles import SRC_ROWS, EdgeTiles
+from etesian.graph.tiles import EdgeTiles
+from etesian.kernels.triton_kernels.edges import edges_kernel
 from etesian.kernels.triton_kernels.launch import NODES, Call, Sizes, rows, wide
 from etesian.kernels.triton_kernels.slopes import slopes_kernel
 from etesian.kernels.triton_kernels.sources import sources_kernel
 from etesian.kernels.triton_kernels.tuning import Cut
 from etesian.kernels.triton_kernels.weights import weights_kernel
 
+EDGE_ROWS = 64
+"""Edges of a program of the gradient of the attributes."""
 PROGRAMS = 4096
 """Programs that share the gradient of the weight, about; their number depends on the shapes alone."""
 
@@ -38,8 +41,9 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def backward(
-    grad: Tensor, alphas: Tensor, inputs: Inputs, tiles: EdgeTiles, needed: Needed, *, measure: bool
-) -> list[Tensor]:
+    grad: Tensor, alphas: Tensor, projected_query: Tensor, inputs: Inputs, dst: Tensor, tiles: EdgeTiles, most: int,
+    needed: Needed, *, measure: bool,
+) -> list[Tensor]:  # fmt: skip
     """Return the gradients of the inputs, in order; one that is not asked for is empty."""
     query, key, value, attributes, weight, bias = inputs
     sizes = Sizes.of(query, key, attributes)
@@ -47,18 +51,23 @@ def backward(
         return [torch.zeros_like(t, memory_format=torch.contiguous_format) if wanted else query.new_empty(0)
                 for t, wanted in asked(inputs, needed)]  # fmt: skip
     query, key, value, grad = rows(query), rows(key), rows(value), rows(grad)
-    call = _Backward(sizes, tiles, measure)
-    attributes, turned = call.pad(attributes), call.turn(weight)
-    slopes = call.pairs("slopes", grad, value, 1.0)
-    by_alpha, by_ds, of_attributes = call.slopes(alphas, slopes, query, grad, attributes, turned, needed)
-    of_query = of_key = of_value = of_weight = of_bias = None
+    call = _Backward(sizes, tiles, most, measure)
+    turned = call.turn(weight)
+    projected_grad = torch.empty_like(projected_query)
+    call.project(grad, turned, projected_grad)
+    kept, by_alpha, by_ds = call.slopes(alphas, grad, value, projected_grad, attributes, needed.weight)
+    of_query = of_key = of_value = of_attributes = of_weight = of_bias = None
+    if needed.attributes:
+        of_attributes = call.edges(kept, projected_grad, projected_query, dst, attributes)
     if needed.weight:
         of_weight, of_bias = call.weights(grad, query, by_alpha, by_ds)
         of_weight, of_bias = of_weight.to(weight.dtype), None if bias is None else of_bias.to(bias.dtype)
+    del projected_grad, by_alpha  # so that less is held at a time
     if needed.query:
-        of_query = call.sums("query_gradient", slopes, key, by_ds, turned, None)
+        of_query = call.sums("query_gradient", kept, key, by_ds, turned, None)
+    del by_ds
     if needed.sources:
-        of_key, of_value = call.sources(alphas, slopes, query, grad, key, value)
+        of_key, of_value = call.sources(kept, query, grad, key, value)
     found = (of_query, of_key, of_value, of_attributes, of_weight, of_bias)
     return [query.new_empty(0) if gradient is None else gradient for gradient in found]
 
@@ -75,41 +84,49 @@ class _Backward(Call):
     """The kernels of a backward pass."""
 
     def slopes(
-        self, alphas: Tensor, slopes: Tensor, query: Tensor, grad: Tensor, attributes: Tensor, weight: Tensor,
-        needed: Needed,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
-        """Make the gradient of the scores of the slopes, in place; return two sums, and the attributes' gradient.
+        self, alphas: Tensor, grad: Tensor, value: Tensor, projected_grad: Tensor, attributes: Tensor, of_weight: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return alpha and the gradient of the scores, [H, M, 2]; sum alpha a, where asked for, and sum dS a.
 
-        The sums are ``sum alpha a`` and ``sum dS a``, [N_dst, H, D with zeros behind]; the first of them is empty where
-        the gradient of the weight is not asked for.
+        The sums are [N_dst, H, D with zeros behind].
         """
         sizes = self.sizes
-        projected_grad = self.project(grad, weight)
-        projected_query = self.project(query, weight) if needed.attributes else projected_grad
+        slopes = self.pairs("slopes", grad, value, 1.0)
+        kept = grad.new_empty((sizes.heads, sizes.num_edges, 2))
         by_ds = torch.empty_like(projected_grad)
-        by_alpha = torch.empty_like(projected_grad) if needed.weight else grad.new_empty(0)
-        of_attributes = torch.empty_like(attributes) if needed.attributes else None
+        by_alpha = torch.empty_like(projected_grad) if of_weight else by_ds
         slopes_kernel[sizes.num_dst,](
-            alphas, slopes, projected_query, projected_grad, attributes, self.tiles.edge_ptr,
-            by_alpha, by_ds, slopes if of_attributes is None else of_attributes, sizes.num_edges,
-            SCALE=1 / math.sqrt(sizes.channels), OF_WEIGHT=needed.weight, OF_ATTRIBUTES=needed.attributes,
-            **self.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES"), num_warps=1,
+            alphas, slopes, projected_grad, self.pad(attributes), self.tiles.edge_ptr, kept, by_alpha, by_ds,
+            sizes.num_edges, SCALE=1 / math.sqrt(sizes.channels), OF_WEIGHT=of_weight,
+            **self.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
         )  # fmt: skip
-        return by_alpha, by_ds, None if of_attributes is None else of_attributes[:, : sizes.features]
+        return kept, by_alpha, by_ds
 
-    def sources(
-        self, alphas: Tensor, slopes: Tensor, query: Tensor, grad: Tensor, key: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def edges(
+        self, kept: Tensor, projected_grad: Tensor, projected_query: Tensor, dst: Tensor, attributes: Tensor
+    ) -> Tensor:
+        """Return the gradient of the attributes, [M, D]."""
+        sizes = self.sizes
+        of_attributes = torch.empty(attributes.shape, dtype=attributes.dtype, device=attributes.device)
+        constants = self.constants("FEATURES", "FEATURE_BLOCK")
+        del constants["PRECISION"]
+        edges_kernel[triton.cdiv(sizes.num_edges, EDGE_ROWS),](
+            kept, projected_grad, projected_query, dst, of_attributes, sizes.num_edges,
+            **constants, ROWS=EDGE_ROWS, num_warps=2,
+        )  # fmt: skip
+        return of_attributes
+
+    def sources(self, kept: Tensor, query: Tensor, grad: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of key and value."""
         sizes = self.sizes
         of_key, of_value = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (key, value))
-        blocks = triton.cdiv(sizes.num_src, SRC_ROWS)
+        blocks = triton.cdiv(sizes.num_src, self.tiles.src_rows)
 
         def run(cut: Cut) -> None:
             sources_kernel[blocks * sizes.heads,](
-                alphas, slopes, query, grad, *self.by_src, of_key, of_value,
+                kept, query, grad, *self.by_src, of_key, of_value,
                 sizes.num_edges, blocks, query.stride(0), grad.stride(0),
-                ROWS=SRC_ROWS, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+                ROWS=self.tiles.src_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
             )  # fmt: skip
 
         self.cut("source_gradients", run)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from etesian.graph.tiles import DST_ROWS, EdgeTiles
+from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels import tuning
 from etesian.kernels.triton_kernels.pairs import pairs_kernel
 from etesian.kernels.triton_kernels.project import project_kernel
@@ -24,8 +24,8 @@ from etesian.kernels.triton_kernels.tuning import Cut, Work
 
 NODES = 32
 """Nodes that a small product takes at a time; fewer than 64, so that a warp multiplies by itself."""
-EDGES = 16
-"""Edges into a node that are taken at a time."""
+EDGES = (16, 32)
+"""Edges into a node that are taken at a time: the smaller number, unless nodes have more of them."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,16 @@ class Call:
         Of the call.
     tiles : EdgeTiles
         The edges.
+    most : int
+        Edges into a node at most.
     measure : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
     """
 
-    def __init__(self, sizes: Sizes, tiles: EdgeTiles, measure: bool) -> None:
+    def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
         self.sizes, self.tiles, self.measure = sizes, tiles, measure
+        self.edges_at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
+        self.at_once = most <= self.edges_at_a_time
         self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
         self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
 
@@ -112,7 +116,7 @@ class Call:
             "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
             "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
             "HEAD_BLOCK": max(16, triton.next_power_of_2(sizes.heads)),
-            "EDGES": EDGES,
+            "EDGES": self.edges_at_a_time, "ONCE": self.at_once,
         }  # fmt: skip
         return {name: known[name] for name in ("HEADS", *names)} | {
             "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
@@ -129,27 +133,25 @@ class Call:
         by_head = weight.view(sizes.heads, sizes.channels, sizes.features).transpose(1, 2)
         return nn.functional.pad(by_head, (0, 0, 0, sizes.feature_block - sizes.features)).contiguous()
 
-    def project(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Return x W of the destinations, [N_dst, H, D with zeros behind]."""
+    def project(self, x: Tensor, weight: Tensor, projected: Tensor) -> None:
+        """Compute x W of the destinations, [N_dst, H, D with zeros behind]."""
         sizes = self.sizes
-        projected = x.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
         blocks = triton.cdiv(sizes.num_dst, NODES)
         project_kernel[blocks * sizes.heads,](
             x, weight, projected, sizes.num_dst, blocks, x.stride(0), NODES=NODES,
             **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2,
         )  # fmt: skip
-        return projected
 
     def pairs(self, kernel: str, x: Tensor, y: Tensor, scale: float) -> Tensor:
         """Return ``scale x_i . y_j`` for each edge from j to i, [H, M]."""
         sizes = self.sizes
         products = x.new_empty((sizes.heads, sizes.num_edges), dtype=wide(sizes.dtype))
-        blocks = triton.cdiv(sizes.num_dst, DST_ROWS)
+        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             pairs_kernel[blocks * sizes.heads,](
                 x, y, *self.by_dst, products, sizes.num_edges, blocks, x.stride(0), y.stride(0), SCALE=scale,
-                ROWS=DST_ROWS, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+                ROWS=self.tiles.dst_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -158,16 +160,19 @@ class Call:
     def sums(
         self, kernel: str, factors: Tensor, y: Tensor, of_attributes: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Tensor:
-        """Return ``sum f y_j + W (sum f a) + b`` for factors f of the edges from j to i, [N_dst, H, C]."""
+        """Return ``sum f y_j + W (sum f a) + b`` for factors f of the edges from j to i, [N_dst, H, C].
+
+        The factors are [H, M], or the last of [H, M, 2].
+        """
         sizes = self.sizes
         out = y.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=sizes.dtype)
-        blocks = triton.cdiv(sizes.num_dst, DST_ROWS)
+        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             sums_kernel[blocks * sizes.heads,](
                 factors, y, of_attributes, weight, weight if bias is None else bias, *self.by_dst, out,
-                sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=DST_ROWS,
-                **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
+                sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=self.tiles.dst_rows,
+                STRIDE=2 if factors.dim() == 3 else 1, **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -176,22 +181,23 @@ class Call:
 
 def forward(
     query: Tensor, key: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, bias: Tensor | None,
-    tiles: EdgeTiles, *, measure: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the output [N_dst, H, C], and alpha [H, M]."""
+    tiles: EdgeTiles, most: int, *, measure: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the output [N_dst, H, C]; alpha [H, M] and q W [N_dst, H, D with zeros behind] for the backward pass."""
     sizes = Sizes.of(query, key, attributes)
+    projected = query.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
     if not sizes.num_edges or not query.numel():
         out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
-        return out, query.new_zeros((sizes.heads, sizes.num_edges), dtype=wide(query.dtype))
+        return out, query.new_zeros((sizes.heads, sizes.num_edges), dtype=wide(query.dtype)), projected.zero_()
     query, key, value = rows(query), rows(key), rows(value)
-    call = Call(sizes, tiles, measure)
+    call = Call(sizes, tiles, most, measure)
     attributes, weight = call.pad(attributes), call.turn(weight)
     scale = math.log2(math.e) / math.sqrt(sizes.channels)  # the softmax is taken to the base 2
-    projected = call.project(query, weight)
-    scores = call.pairs("scores", query, key, scale)
+    call.project(query, weight, projected)
+    alphas = call.pairs("scores", query, key, scale)
     sums = torch.empty_like(projected)
     softmax_kernel[sizes.num_dst,](
-        scores, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
-        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES"), num_warps=1,
+        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
+        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
     )  # fmt: skip
-    return call.sums("outputs", scores, value, sums, weight, bias), scores
+    return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected

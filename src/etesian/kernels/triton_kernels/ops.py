@@ -30,17 +30,23 @@ def graph_attention(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
+    dst: Tensor,
     tiles: list[Tensor],
+    most: int,
     tune: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Attend over edges that are sorted by destination.
 
     Parameters
     ----------
     query, key, value, edge_attr, edge_weight, edge_bias
         As in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
+    dst : Tensor, shape (M,)
+        Destination of each edge.
     tiles : list of Tensor
         The edges, as :meth:`etesian.graph.tiles.EdgeTiles.tensors` lists them.
+    most : int
+        Edges into a node at most.
     tune : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
 
@@ -50,6 +56,8 @@ def graph_attention(
         In the dtype of the query.
     alphas : Tensor, shape (H, M)
         The weights of the edges, for the backward pass.
+    projected : Tensor, shape (N_dst, H, D with zeros behind)
+        q W, likewise.
 
     Raises
     ------
@@ -58,7 +66,7 @@ def graph_attention(
     """
     with _on(query):
         return launch.forward(
-            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), measure=tune
+            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), most, measure=tune
         )
 
 
@@ -70,25 +78,31 @@ def _(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
+    dst: Tensor,
     tiles: list[Tensor],
+    most: int,
     tune: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    shape = (query.shape[1], edge_attr.shape[0])
-    return out, query.new_empty(shape, dtype=launch.wide(query.dtype))
+    sizes = launch.Sizes.of(query, key, edge_attr)
+    alphas = query.new_empty((sizes.heads, sizes.num_edges), dtype=launch.wide(query.dtype))
+    return out, alphas, query.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
 
 
 @torch.library.custom_op("etesian::graph_attention_backward", mutates_args=())
 def graph_attention_backward(
     grad: Tensor,
     alphas: Tensor,
+    projected: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
+    dst: Tensor,
     tiles: list[Tensor],
+    most: int,
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -98,9 +112,9 @@ def graph_attention_backward(
     ----------
     grad : Tensor, shape (N_dst, H, C)
         Gradient of the output.
-    alphas : Tensor, shape (H, M)
+    alphas, projected : Tensor
         What :func:`graph_attention` returned beside the output.
-    query, key, value, edge_attr, edge_weight, edge_bias, tiles, tune
+    query, key, value, edge_attr, edge_weight, edge_bias, dst, tiles, most, tune
         What it was called with.
     needed : list of bool
         Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What
@@ -109,7 +123,7 @@ def graph_attention_backward(
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
     with _on(query):
         return backward.backward(
-            grad, alphas, inputs, EdgeTiles(*tiles), backward.Needed(*needed), measure=tune
+            grad, alphas, projected, inputs, dst, EdgeTiles(*tiles), most, backward.Needed(*needed), measure=tune
         )  # fmt: skip
 
 
@@ -117,13 +131,16 @@ def graph_attention_backward(
 def _(
     grad: Tensor,
     alphas: Tensor,
+    projected: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
+    dst: Tensor,
     tiles: list[Tensor],
+    most: int,
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -132,21 +149,23 @@ def _(
     return [t.new_empty(t.shape) if wanted else query.new_empty(0) for t, wanted in asked]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, tiles, ctx.tune = inputs
-    ctx.save_for_backward(*tensors, output[1], *tiles)
-    ctx.mark_non_differentiable(output[1])
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, tiles, ctx.most, ctx.tune = inputs
+    _, *kept = output
+    ctx.save_for_backward(*kept, *tensors, *tiles)
+    ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    inputs, alphas, tiles = ctx.saved_tensors[:6], ctx.saved_tensors[6], ctx.saved_tensors[7:]
+    (alphas, projected, *tensors), tiles = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
     if grad is None:
-        return (*[None] * 6, [None] * len(tiles), None)
+        return (*[None] * 7, [None] * len(tiles), None, None)
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, alphas, *inputs, list(tiles), needed, ctx.tune)
-    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), [None] * len(tiles), None)
+    gradients = graph_attention_backward(grad, alphas, projected, *tensors, tiles, ctx.most, needed, ctx.tune)
+    gradients = [g if wanted else None for g, wanted in zip(gradients, asked, strict=True)]
+    return (*gradients, None, [None] * len(tiles), None, None)
 
 
 graph_attention.register_autograd(_backward, setup_context=_save)

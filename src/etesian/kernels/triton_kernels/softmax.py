@@ -14,12 +14,13 @@ def softmax_kernel(
     sums,
     num_edges,
     HEADS: tl.constexpr, HEAD_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr, EDGES: tl.constexpr,
-    SCALE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    ONCE: tl.constexpr, SCALE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Make alpha of scores, [H, M], in place, and ``sum alpha a``, [N_dst, H, D with zeros behind].
 
     ``scale (q W) . a`` is added to each score first. The softmax is taken to the base 2: `SCALE` and the scores hold
-    log2(e) / sqrt(C). Programs: destination nodes; `EDGES` edges at a time, those of a node of more edges twice.
+    log2(e) / sqrt(C). Programs: destination nodes; `EDGES` edges at a time, those of a node of more edges twice;
+    with `ONCE` no node has more.
     """
     node = tl.program_id(0).to(tl.int64)
     head, feature, number = tl.arange(0, HEAD_BLOCK), tl.arange(0, FEATURE_BLOCK), tl.arange(0, EDGES)
@@ -28,7 +29,7 @@ def softmax_kernel(
     of_head = scores + head[:, None].to(tl.int64) * num_edges
     there = (head < HEADS)[:, None]
     summed = tl.zeros([HEAD_BLOCK, FEATURE_BLOCK], dtype=WIDE)
-    if end - begin <= EDGES:
+    if ONCE or end - begin <= EDGES:
         edge = begin + number
         mask = there & (edge < end)[None, :]
         a = load_attributes(attributes, edge, end, feature, FEATURE_BLOCK)

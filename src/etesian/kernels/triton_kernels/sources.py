@@ -18,7 +18,7 @@ from etesian.kernels.triton_kernels.tiles import (
 
 @triton.jit
 def sources_kernel(
-    alphas, slopes, query, grad,
+    kept, query, grad,
     nodes, tiles, slots, edges,
     key_grad, value_grad,
     num_edges, blocks, query_stride, grad_stride,
@@ -33,15 +33,15 @@ def sources_kernel(
     channel = tl.arange(0, CHANNEL_BLOCK)
     of_key = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
     of_value = tl.zeros([ROWS, CHANNEL_BLOCK], dtype=WIDE)
-    alphas += head * num_edges
-    slopes += head * num_edges
+    kept += head * num_edges * 2
     first, last = tiles_of(tiles, block)
     for tile in range(first, last):
         other, edge = load_tile(slots, edges, tile, ROWS)
         q = load_rows(query, other, query_stride, head, channel, CHANNELS)
         g = load_rows(grad, other, grad_stride, head, channel, CHANNELS)
-        alpha = tl.load(alphas + edge, mask=edge >= 0, other=0.0)
-        ds = tl.load(slopes + edge, mask=edge >= 0, other=0.0)
+        of_edge = kept + edge.to(tl.int64) * 2
+        alpha = tl.load(of_edge, mask=edge >= 0, other=0.0)
+        ds = tl.load(of_edge + 1, mask=edge >= 0, other=0.0)
         of_key += multiply(ds.to(q.dtype), q, WIDE, PRECISION)
         of_value += multiply(alpha.to(g.dtype), g, WIDE, PRECISION)
     node = load_block(nodes, block, ROWS)

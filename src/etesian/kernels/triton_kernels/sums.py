@@ -24,12 +24,12 @@ def sums_kernel(
     out,
     num_edges, blocks, y_stride,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr,
-    CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr, ROWS: tl.constexpr,
+    CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr, ROWS: tl.constexpr, STRIDE: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     """Compute ``sum f y_j + W (sum f a) + b`` for factors f of the edges from j to i, the bias where i has an edge.
 
-    [N_dst, H, C]; the sums of the attributes are given. Programs: blocks of destinations times heads.
+    [N_dst, H, C]; the sums of the attributes are given. The factors are the last of [H, M, STRIDE] numbers. Programs: blocks of destinations times heads.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
     channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)
@@ -38,12 +38,12 @@ def sums_kernel(
     w = load_weight(weight, head, channel, feature, CHANNELS, FEATURE_BLOCK)
     summed = multiply(of_attributes, w, WIDE, PRECISION)
     begin = tl.load(pointers + node, mask=node >= 0, other=0)
-    factors += head * num_edges
+    factors += head * num_edges * STRIDE + (STRIDE - 1)
     first, last = tiles_of(tiles, block)
     for tile in range(first, last):
         other, edge = load_tile(slots, edges, tile, ROWS)
         rows = load_rows(y, other, y_stride, head, channel, CHANNELS)
-        factor = tl.load(factors + (begin[:, None] + edge), mask=edge >= 0, other=0.0)
+        factor = tl.load(factors + (begin[:, None] + edge).to(tl.int64) * STRIDE, mask=edge >= 0, other=0.0)
         summed += multiply(factor.to(rows.dtype), rows, WIDE, PRECISION)
     if BIAS:
         b = tl.load(bias + head * CHANNELS + channel, mask=channel < CHANNELS, other=0.0).to(WIDE)

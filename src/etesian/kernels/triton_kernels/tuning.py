@@ -117,7 +117,7 @@ def fixed(cut: Cut) -> Iterator[None]:
 
 def by_table(work: Work) -> Cut:
     """Return the cut for some work; it depends on shapes and dtype alone."""
-    return Cut(warps=_warps(work))
+    return Cut(warps=_warps(work), stages=3 if work.kernel == "source_gradients" else 2)
 
 
 def candidates(work: Work) -> list[Cut]:
