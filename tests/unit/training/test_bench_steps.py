@@ -15,8 +15,9 @@ from etesian.commands.common import check_tree
 from etesian.compose import compose
 from etesian.errors import UserError
 from etesian.training import bench_steps as module
-from etesian.training.bench_steps import StepModel, Turns, bench_steps, first_batch, steps_json
+from etesian.training.bench_steps import StepModel, bench_steps, first_batch, steps_json
 from etesian.training.experiment import Experiment, check_experiment
+from etesian.training.step_times import Turns, all_fit, memory_note
 
 CPU = torch.device("cpu")
 SMALL = ["model.num_channels=8", "diagnostics.plot.enabled=false"]
@@ -123,11 +124,11 @@ def test_models_that_take_turns_go_on_as_if_they_stayed(
 
 def test_what_fits_stays() -> None:
     kept = {"a": (30, 10), "b": (30, 15)}
-    assert module._all_fit(kept, None)
-    assert module._all_fit(kept, 100)
-    assert not module._all_fit(kept, 90)
-    assert "all models stay on the device" in module._memory_note(kept, 10**9, stay=True)
-    assert "take turns" in module._memory_note(kept, 90, stay=False)
+    assert all_fit(kept, None)
+    assert all_fit(kept, 100)
+    assert not all_fit(kept, 90)
+    assert "all models stay on the device" in memory_note(kept, 10**9, stay=True)
+    assert "take turns" in memory_note(kept, 90, stay=False)
 
 
 def test_a_model_that_fails_is_listed(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
