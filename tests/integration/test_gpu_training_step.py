@@ -27,7 +27,8 @@ def test_every_variant_runs_and_computes_the_same(
     monkeypatch.setenv("ETESIAN_CACHE", str(tmp_path / "cache"))
     for name in ("o96", "processor"):
         work = training_step.WORKS[name]
-        small = Work(name, work.config, ("--grid", "o16", "--dates", "12"), (*work.overrides, *SMALL))
+        changes = [line for line in SMALL if name == "o96" or "num_layers" not in line]
+        small = Work(name, work.config, ("--grid", "o16", "--dates", "12"), (*work.overrides, *changes))
         monkeypatch.setitem(training_step.WORKS, name, small)
     quick = ["--repeats", "2", "--min-time", "0.01", "--output", "results.json"]
     monkeypatch.setattr("sys.argv", ["training_step.py", *options, *quick])

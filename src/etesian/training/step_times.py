@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -120,30 +122,31 @@ def time_models(
     results: list[StepsResult] = []
     models: dict[str, Steps] = {}
     kept: dict[str, tuple[int, int]] = {}
+    seconds: dict[str, float] = {}
     for name, make in makers.items():
         result = StepsResult(name)
         results.append(result)
         try:
             model = make()
-            kept[name] = _visit(model, result, clock)
+            kept[name], seconds[name] = _visit(model, result, clock)
             models[name] = model
             say(f"{name}: first step {result.first_step_seconds:.1f} s")
         except Exception as cause:  # whatever a kernel or a compiler raises
             result.reason, result.mend = _reason(cause)
             say(f"{name}: {result.reason}")
+        gc.collect()  # what a failure left, which modules that hold themselves keep
         clock.release()
-    stay = all_fit(kept, room)
-    turns = Turns(models, clock.device, stay=stay)
+    turns = Turns(models, clock.device, partial(fits, kept, room))
     if models:
         times = interleave(
             {name: model.step for name, model in models.items()}, clock, repeats=repeats, min_seconds=min_seconds,
-            prepare={name: turns.let_in(name) for name in models}, queued=False,
+            prepare={name: turns.let_in(name) for name in models}, queued=False, known=seconds,
         )  # fmt: skip
         for result in results:
             if result.name in times:
                 result.step = times[result.name].call
                 result.samples_per_second = 1e3 * samples / result.step.median
-    return results, memory_note(kept, room, stay=stay)
+    return results, memory_note(kept, room, stay=all_fit(kept, room))
 
 
 def norm_of_gradients(module: torch.nn.Module) -> float:
@@ -161,33 +164,42 @@ class Turns:
         The models, on the CPU.
     device : torch.device
         The device.
-    stay : bool
-        Whether a model that is there stays there.
+    fit : callable
+        Whether some models can stay while another takes a step: called with their names and its name.
     """
 
-    def __init__(self, models: Mapping[str, Steps], device: torch.device, *, stay: bool) -> None:
-        self.models, self.device, self.stay = models, device, stay
+    def __init__(
+        self, models: Mapping[str, Steps], device: torch.device, fit: Callable[[Sequence[str], str], bool]
+    ) -> None:
+        self.models, self.device, self.fit = models, device, fit
         self.there: list[str] = []
 
     def let_in(self, name: str) -> Callable[[], None]:
-        """Return what brings a model to the device, others away if need be, and warms it up."""
+        """Return what brings a model to the device and warms it up; others leave as far as it needs the room."""
 
         def work() -> None:
-            if name in self.there:
-                return
-            if not self.stay:
-                for other in self.there:
-                    self.models[other].to(torch.device("cpu"))
-                self.there.clear()
-            self.models[name].to(self.device)
-            self.there.append(name)
-            self.models[name].step()
+            others = [other for other in self.there if other != name]
+            while others and not self.fit(others, name):
+                self.models[others.pop()].to(torch.device("cpu"))  # the one that was there last is needed last
+            is_there = name in self.there
+            self.there = [*others, name]
+            if not is_there:
+                self.models[name].to(self.device)
+                self.models[name].step()
 
         return work
 
 
-def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[int, int]:
-    """Let a model take its first steps alone on the device; return what it keeps there and what a step takes beside."""
+def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple[int, int], float]:
+    """Let a model take its first steps alone on the device.
+
+    Returns
+    -------
+    kept : tuple of int
+        Bytes that it keeps there, and those that a step takes beside.
+    seconds : float
+        Of a step.
+    """
     before = clock.held_bytes() or 0
     try:
         model.to(clock.device)
@@ -197,16 +209,20 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[int, 
         result.first_loss = float(model.loss)  # waits for the device
         result.first_step_seconds = time.perf_counter() - start
         result.first_gradient = model.gradient_norm()
-        for _ in range(WARM_UP):
-            model.step()
+        seconds, _ = clock.seconds(model.step, WARM_UP)
         result.graphs = model.graphs()
         model.drop()
         held = clock.held_bytes() or 0
         peak = clock.peak_bytes(model.step)
         result.peak_bytes = None if peak is None else held + peak
-        return held - before, peak or 0
+        return (held - before, peak or 0), seconds
     finally:
         model.to(torch.device("cpu"))
+
+
+def fits(kept: Mapping[str, tuple[int, int]], room: int | None, staying: Sequence[str], name: str) -> bool:
+    """Tell whether some models can stay while another takes a step; the arguments are those of :func:`all_fit`."""
+    return room is None or sum(kept[other][0] for other in staying) + sum(kept[name]) < ROOM * room
 
 
 def all_fit(kept: dict[str, tuple[int, int]], room: int | None) -> bool:
