@@ -113,7 +113,6 @@ def show(name: str, part: dict[str, Any], console: Console) -> None:
         f"\n[bold]{name}[/bold]: {nodes}, {about['layers']} layers of {about['channels']:,} channels, "
         f"{settings['precision']}, {about['flops'] / 1e12:.4g} TFLOP a step; {part['memory']}"
     )
-    console.print(LEGEND, style="dim")
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("variant", min_width=24)
     heads = ["ms", "spread", "samples/s", "TFLOP/s", "ceiling", "GB", "first s", "speed", "loss 1"]

@@ -165,6 +165,7 @@ def run(options: argparse.Namespace, cache: Path, console: Console) -> int:
     ceilings = measure_ceilings(clock, products, products=True)
     assert ceilings.flops_per_second is not None
     console.print(f"{clock.name}: {ceilings.dtype} matrix products {ceilings.flops_per_second / 1e12:.4g} TFLOP/s")
+    console.print(step_report.LEGEND, style="dim")
     tuning.keep_in(cache)
     agree = True
     for part in parts:
