@@ -5,9 +5,11 @@ STAMP := .venv/.installed
 KERNELS := .kernels/.installed
 PEERS := .peers/.installed
 ARGS ?=
-# These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one. peer_attention.py is a part of graph_attention.py.
-ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention peer_attention)
-BENCHMARKS ?= $(filter-out $(ON_A_GPU),$(wildcard benchmarks/*.py))
+# These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one.
+ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention training_step)
+# Parts of graph_attention.py and training_step.py.
+PARTS := $(wildcard benchmarks/peer_*.py benchmarks/step_*.py)
+BENCHMARKS ?= $(filter-out $(ON_A_GPU) $(PARTS),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: help venv kernels peers train test test-slow lint format docs bench wheel clean

@@ -249,6 +249,53 @@ def _number_of_nodes(work: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
+def training_step(results: dict[str, Any]) -> str:
+    """Steps of each variant beside the peer's, a table for each part of the benchmark."""
+    return "\n\n".join(_step_part(name, part) for name, part in results["parts"].items())
+
+
+_STEP_KINDS = {
+    "training": "Training steps", "inference": "Forward passes without gradients",
+    "processor": "Forward and backward passes of the processor",
+}  # fmt: skip
+
+
+def _step_part(name: str, part: dict[str, Any]) -> str:
+    rows, lacking = [], []
+    about, settings, here = part["work"], part["settings"], part["environment"]
+    for variant in sorted(part["variants"], key=lambda v: v["step_ms"]["median"] if v["step_ms"] else float("inf")):
+        step = variant["step_ms"]
+        if step is None:
+            lacking.append(f"`{variant['name']}`: {variant['reason']}")
+            continue
+        rows.append([
+            f"`{variant['name']}`", f"{step['median']:.1f}", f"{step['min']:.1f} to {step['max']:.1f}",
+            f"{variant['samples_per_second']:.3g}", f"{variant['flops_per_second'] / 1e12:.3g}",
+            f"{100 * variant['share_of_ceiling']:.0f}%",
+            "" if variant["peak_bytes"] is None else f"{variant['peak_bytes'] / 1e9:.1f}",
+            f"{variant['first_step_seconds']:.1f}", _times(variant["speed"]),
+        ])  # fmt: skip
+    heads = ["variant", "ms", "fastest to slowest round", "samples a second", "TFLOP/s", "share of the ceiling",
+             "peak memory, GB", "first step, s", "speed, the fastest peer's = 1"]  # fmt: skip
+    sizes = f"{about['hidden_nodes']:,} hidden nodes"
+    if "data_nodes" in about:
+        sizes = f"{about['data_nodes']:,} data nodes, {sizes}, {about['inputs']} to {about['outputs']} channels"
+    caption = (
+        f"**{name}**: {_STEP_KINDS[settings['kind']]} of config `{settings['config']}`, {sizes}, {about['layers']} "
+        f"layers of {about['channels']:,} channels, {about['flops'] / 1e12:.4g} TFLOP each:"
+    )
+    ceiling = part["measured_on_the_device"]["flops_per_second"] / 1e12
+    versions = [f"{name} {here['versions'][name]}" for name in ("torch", "triton", "anemoi-models")
+                if here["versions"].get(name)]  # fmt: skip
+    note = (
+        f"{settings['device_name']}, `{settings['precision']}`, median of {_count(settings['repeats'], 'round')}, "
+        f"{', '.join(versions)}, {here['date'][:10]}; ceiling: a large matrix product runs at {ceiling:.0f} TFLOP/s "
+        f"there; {part['memory']}."
+    )
+    lines = [caption, _table(heads, rows), *([f"Not timed: {'; '.join(lacking)}."] if lacking else []), note]
+    return "\n\n".join(lines)
+
+
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
@@ -260,6 +307,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "graph_attention_cpu": graph_attention_cpu,
     "layer_kernels": layer_kernels,
     "shallow_water": shallow_water,
+    "training_step": training_step,
 }
 """What makes Markdown of each file of results."""
 
