@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -71,11 +70,12 @@ def test_accumulated_batches_rollout_and_checkpointing(store: Path, folder: Path
     assert found["steps"] == len(losses(folder / "outputs" / "profiled")) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["blocks", "model"])
 def test_compiled_models(store: Path, folder: Path, compiled: str) -> None:
     """A model that is compiled as one stays one graph, and is one part."""
     entry = {"blocks": "etesian.model.block.Block", "model": "etesian.model.base.Model"}[compiled]
-    options = f"[{{module: {entry}, options: {{backend: aot_eager, fullgraph: true}}}}]"
+    options = f"[{{module: {entry}, options: {{backend: eager, fullgraph: true}}}}]"
     found = profiled(folder, store, MODE + "detailed", f"model.compile={options}")
     inside = ["encoder", "processor", "decoder"] if compiled == "blocks" else ["model"]
     assert names(found) == [*PARTS[:2], *inside, *PARTS[5:]]
@@ -93,11 +93,17 @@ def test_a_run_that_ends_before_the_first_timed_step(
     assert not (folder / "outputs").exists()
 
 
-def test_a_resumed_run_with_no_step_left_says_so(store: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = profiled(folder, store, MODE + "simple")
+def test_a_resumed_run_without_a_timed_step_says_so(
+    store: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = profiled(folder, store, MODE + "simple", "training.max_epochs=null", "training.max_steps=8")
     capsys.readouterr()
-    assert profiled(folder, store, MODE + "simple") == found  # all steps were done: the file of before stays
-    assert "no step was timed, the first 5 of a process are left out" in capsys.readouterr().out
+    assert (
+        profiled(folder, store, MODE + "simple", "training.max_epochs=null", "training.max_steps=10") == found
+    )  # the file of before stays
+    said = capsys.readouterr().out
+    assert "diagnostics.benchmark_profiler: no step was timed, the first 5 of a process are left out" in said
+    assert "Time of a training step" not in said
 
 
 @pytest.mark.slow
@@ -121,8 +127,9 @@ def test_two_processes(store: Path, folder: Path, words: tuple[str, ...]) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_it_costs_less_than_two_percent(folder: Path) -> None:
-    """Runs with and without it take turns; the seconds are those that the processor spends on a step."""
-    options = ["--config-name", "debug", "diagnostics.log.interval=10"]
-    ratios = cost(options, rounds=5, steps=40, device="cpu")
-    assert statistics.median(ratios) < 1.02, ratios
-    shutil.rmtree(folder / "outputs", ignore_errors=True)
+    """Of a step of the smallest experiment there is; larger ones have as many parts."""
+    found = []
+    for _ in range(3):  # a busy machine disturbs a comparison by a few percent, in either direction
+        plain, profiled_step = cost(["--config-name", "debug"], steps=300, block=1)
+        found.append(profiled_step / plain)
+    assert statistics.median(found) < 1.02, found

@@ -103,7 +103,8 @@ class BenchmarkProfiler(Callback):
         console = Console()
         if profile is None:
             untimed = self.settings.untimed
-            console.print(f"{KEY}: no step was timed, the first {untimed} of a process are left out", highlight=False)
+            text = f"{KEY}: no step was timed, the first {untimed} of a process are left out"
+            console.print(text, highlight=False, soft_wrap=True)
             return
         sentence = bottleneck(profile, self.config)
         content = {
