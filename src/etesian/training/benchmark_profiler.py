@@ -45,8 +45,6 @@ class BenchmarkProfiler(Callback):
         Where ``profile.json``, ``parts.csv``, ``steps.csv`` and the trace are written, by the first process.
     compilation : Compilation, optional
         What of the model is compiled.
-    one_graph : bool
-        Whether forward and backward pass are replayed as one graph.
 
     Attributes
     ----------
@@ -55,13 +53,12 @@ class BenchmarkProfiler(Callback):
     """
 
     def __init__(
-        self, config: Config, device: torch.device, folder: Path, compilation: Compilation | None = None, *,
-        one_graph: bool = False,
-    ) -> None:  # fmt: skip
+        self, config: Config, device: torch.device, folder: Path, compilation: Compilation | None = None
+    ) -> None:
         self.config, self.folder, self.compilation = config, folder, compilation
         self.settings = config.diagnostics.benchmark_profiler
         self.device_clock = DeviceClock(device)
-        self.clock = StepClock(self.device_clock, self.settings.untimed, one_graph=one_graph)
+        self.clock = StepClock(self.device_clock, self.settings.untimed, one_graph=is_one_graph(config))
         self.trace: Trace | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -130,6 +127,11 @@ class BenchmarkProfiler(Callback):
     def _traced(self) -> str:
         there = [name for name in (TRACE, OPERATORS, MEMORY) if self.trace and (self.folder / name).is_file()]
         return f" ({', '.join(there)})" if there else ""
+
+
+def is_one_graph(config: Config) -> bool:
+    """Tell whether forward and backward pass are launched as one graph, which nothing can look into."""
+    return bool(getattr(config.training, "cuda_graphs", False))
 
 
 def check_length(settings: BenchmarkProfilerSettings, steps: int, where: str) -> None:
