@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """
     steps = _whole(args.steps)
     if args.detailed:  # what torch's tracer remarks on itself
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     config, composed = common.load_config(args, [*args.overrides, *_mode(args)])
     folder = _folder(args.output, config)

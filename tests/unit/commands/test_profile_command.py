@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder."""
     monkeypatch.setenv("ETESIAN_CACHE", str(store.parent / "cache"))
-    monkeypatch.setenv("KINETO_LOG_LEVEL", "5")
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
     monkeypatch.chdir(tmp_path)
     return tmp_path
