@@ -22,6 +22,7 @@ PROGRAM = "anemoi-training"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
+    ("profile", "etesian.commands.profile", "find out where the time of an experiment's training steps goes"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
@@ -121,10 +122,10 @@ class _Ended(SystemExit):
 def _ended_by_sigterm(command: str | None) -> Iterator[None]:
     """Let SIGTERM unwind a command as an interrupt does, so that it leaves no half-written files.
 
-    Training has Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
+    Training and profiling have Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
     """
     here = threading.current_thread() is threading.main_thread()
-    if command == "train" or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if command in ("train", "profile") or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 

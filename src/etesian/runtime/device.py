@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -61,6 +63,13 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given; on a CPU that is always so."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+class Mark(NamedTuple):
+    """A moment: of the host, in seconds of its clock, and an event in the queue of a device that has one."""
+
+    host: float
+    event: torch.cuda.Event | None
 
 
 class DeviceClock:
@@ -172,6 +181,44 @@ class DeviceClock:
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return free + kept
 
+    def mark(self) -> Mark:
+        """Note this moment, of the host and, where the device has a queue, of the work that it has by then done."""
+        if self.device.type != "cuda":
+            return Mark(time.perf_counter(), None)
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return Mark(time.perf_counter(), event)
+
+    def has_passed(self, mark: Mark) -> bool:
+        """Tell, without waiting, whether the device has got to a mark."""
+        return mark.event is None or mark.event.query()
+
+    def between(self, first: Mark, second: Mark) -> float:
+        """Return the seconds of the device from one mark to another; it must have passed both.
+
+        What the device waits for between them, such as data, counts.
+        """
+        if first.event is None or second.event is None:
+            return second.host - first.host
+        return first.event.elapsed_time(second.event) / 1e3
+
+    def peak_held_bytes(self) -> tuple[int, int] | None:
+        """Return the most that tensors of this process held so far, and the most it kept for them; None on a CPU."""
+        if self.device.type != "cuda":
+            return None
+        return torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+
+    def record_allocations(self) -> None:
+        """Begin to note what memory is taken and given back, and by which lines; nothing on a CPU."""
+        if self.device.type == "cuda":
+            torch.cuda.memory._record_memory_history(max_entries=_ALLOCATIONS, stacks="python")
+
+    def write_allocations(self, path: Path) -> None:
+        """Write what was noted, for pytorch.org/memory_viz, and note no more; nothing on a CPU."""
+        if self.device.type == "cuda":
+            torch.cuda.memory._dump_snapshot(str(path))
+            torch.cuda.memory._record_memory_history(enabled=None)
+
     def release(self) -> None:
         """Give the memory back that is kept for reuse."""
         if self.device.type == "cuda":
@@ -179,5 +226,7 @@ class DeviceClock:
 
 
 _FASTEST_CLOCK = 2.2e9  # cycles a second: no card of today is faster, and on a slower one the wait is longer
+
+_ALLOCATIONS = 200_000  # the latest that are kept; each holds a few lines of code
 
 _CACHE_OF_A_CPU = 2**25  # bytes; about what a large one has a core or two

@@ -28,6 +28,7 @@ from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.compile import Compilation
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
+from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
@@ -128,6 +129,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
+    check_length(config.diagnostics.benchmark_profiler, run_steps, "diagnostics.benchmark_profiler")
     trainer = build_trainer(experiment, graph, run, run_steps, compilation)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
@@ -178,6 +180,10 @@ def build_trainer(
     ]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
+    profiler = None
+    if diagnostics.benchmark_profiler.mode != "none":
+        profiler = BenchmarkProfiler(config, experiment.device, run.path / "profiler", compilation)
+        callbacks.append(profiler)
     return pl.Trainer(
         **computation(config),
         num_sanity_val_steps=training.num_sanity_val_steps,
@@ -185,6 +191,7 @@ def build_trainer(
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
         logger=loggers,
         callbacks=callbacks,
+        profiler=None if profiler is None else profiler.clock,
         plugins=[AtomicCheckpointIO()],
         default_root_dir=run.path,
         enable_progress_bar=diagnostics.enable_progress_bar,
