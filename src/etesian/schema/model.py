@@ -22,6 +22,9 @@ class BlockSettings(Section):
     """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
     """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
+    fuse_projections: bool = False
+    """Compute the queries, keys and values that come from one input in one matrix product, with the weights of the
+    separate layers side by side; with graph attention the node's own projection too. Needs a plain ``Linear``."""
     gradient_checkpointing: bool = False
     """Recompute the activations of each block in the backward pass instead of keeping them."""
     layer_kernels: KernelMapping = {}
