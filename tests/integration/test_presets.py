@@ -29,7 +29,7 @@ from small_stores import write_store
 
 FOLDER = package_config_dir() / "model" / "layer_kernels"
 PRESETS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-ON_A_CPU = ("compiled_rmsnorm", "layernorm_no_params", "rmsnorm", "torch")
+ON_A_CPU = ("compiled_rmsnorm", "layernorm_no_params", "mixed", "rmsnorm", "torch")
 FULLGRAPH = {"fullgraph": True, "dynamic": False}
 COMPILED = {"compiled_rmsnorm": "rmsnorm"}
 """Presets with a compile entry, and those that they are without it."""
@@ -40,6 +40,7 @@ LIBRARY = {
     "transformer_engine": "transformer_engine",
     "transformer_engine_rmsnorm": "transformer_engine",
     "triton": "triton",
+    "triton_mixed": "triton",
 }
 PLACES = ("model", *COMPONENTS)
 QK_NORM = [f"model.{component}.qk_norm=true" for component in COMPONENTS]
@@ -133,7 +134,7 @@ def test_without_its_library_it_says_what_installs_it(preset: str, place: str, m
         slot for slot, entry in content(preset).items() if library.partition("_")[0] in entry["_target_"].lower()
     ]
     assert {problem.where for problem in caught.value.problems} == {f"{key(place, slot)}._target_" for slot in wanting}
-    assert ("GraphAttention" if preset == "triton" else "LayerNorm") in wanting
+    assert ("GraphAttention" if preset.startswith("triton") else "LayerNorm") in wanting
     for problem in caught.value.problems:
         assert f"the library is missing ({distribution})" in problem.what
         assert problem.mend == f"pip install 'etesian[{extra}]'"

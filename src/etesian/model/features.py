@@ -66,8 +66,15 @@ class NodeFeatures(TrainableFeatures):
         return super().forward(self.coordinates, copies)
 
     def join(self, x: Tensor, copies: int) -> Tensor:
-        """Put the features of the nodes behind those in x, [(copies N), F] to [(copies N), F + dim]."""
-        return torch.cat([x, self(copies)], dim=-1)
+        """Put the features of the nodes, in the dtype of x, behind x: [(copies N), F] to [(copies N), F + dim]."""
+        return torch.cat([x, self(copies).to(x.dtype)], dim=-1)
+
+
+def for_products(x: Tensor) -> Tensor:
+    """Return x in the dtype of matrix products: what under autocast each linear layer would make of it for itself."""
+    if x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type):
+        return x.to(torch.get_autocast_dtype(x.device.type))
+    return x
 
 
 class EdgeFeatures(TrainableFeatures):

@@ -454,7 +454,7 @@ class TestSystemH200:
         write(folder / "system" / "ours.yaml", text)
         composed = compose(overrides=["system=ours"])
         assert composed.tree["training"]["precision"] == "32-true"
-        assert composed.choices["model/layer_kernels"] == "triton"
+        assert composed.choices["model/layer_kernels"] == "triton_mixed"
 
     def test_the_command_line_wins(self) -> None:
         overrides = ["model/layer_kernels=rmsnorm", "model/compile=none", "training.precision=32-true", "system=h200"]

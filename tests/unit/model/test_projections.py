@@ -61,7 +61,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[pytest.mark.slow] * ("compiled" in name)) for name in CASES]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_output_and_gradients_are_those_of_separate_layers(kind: str, case: str) -> None:
     plain = {name: value for name, value in CASES[case].items() if name != "compile"}
