@@ -77,36 +77,21 @@ def for_products(x: Tensor) -> Tensor:
     return x
 
 
-class EdgeFeatures(TrainableFeatures):
-    """The static edges between two sets of nodes, with length, direction and learnt features.
+class StaticEdges(nn.Module):
+    """Edges of one graph, from which those of several side by side are made.
 
     Parameters
     ----------
-    graph : HeteroData
-        The graph.
-    src, dst : str
-        Names of the sets of nodes.
-    trainable_size : int
-        Learnt features an edge.
+    edges : Edges
+        The edges.
     """
 
-    edge_attr: Tensor
-
-    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
-        store = graph[(src, "to", dst)]
-        super().__init__(store.edge_index.shape[1], trainable_size)
-        edges = Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
+    def __init__(self, edges: Edges) -> None:
+        super().__init__()
         for name in _EDGE_TENSORS:
             self.register_buffer(name, getattr(edges, name), persistent=False)
-        edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
-        self.register_buffer("edge_attr", edge_attr, persistent=False)
         self.num_src, self.num_dst = edges.num_src, edges.num_dst
-        self.dim = edge_attr.shape[1] + trainable_size
         self._repeated: dict[int, Edges] = {}
-
-    def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
-        """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
-        return super().forward(self.edge_attr, copies), self.edges(copies)
 
     def edges(self, copies: int) -> Edges:
         """Return the edges of `copies` graphs; those of the sizes used last are kept.
@@ -125,9 +110,41 @@ class EdgeFeatures(TrainableFeatures):
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
         return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
+    def _apply(self, fn: Any, recurse: bool = True) -> StaticEdges:
         self._repeated.clear()  # what was kept lies on the device that the module leaves
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_repeated": {}}
+
+
+class EdgeFeatures(TrainableFeatures):
+    """The static edges between two sets of nodes, with length, direction and learnt features.
+
+    Parameters
+    ----------
+    graph : HeteroData
+        The graph.
+    src, dst : str
+        Names of the sets of nodes.
+    trainable_size : int
+        Learnt features an edge.
+    """
+
+    edge_attr: Tensor
+
+    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
+        store = graph[(src, "to", dst)]
+        super().__init__(store.edge_index.shape[1], trainable_size)
+        self.static = StaticEdges(Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes))
+        edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
+        self.register_buffer("edge_attr", edge_attr, persistent=False)
+        self.dim = edge_attr.shape[1] + trainable_size
+
+    def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
+        """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
+        return self.attributes(copies), self.static.edges(copies)
+
+    def attributes(self, copies: int) -> Tensor:
+        """Return the features of the edges of `copies` graphs, [(copies M), dim]."""
+        return super().forward(self.edge_attr, copies)

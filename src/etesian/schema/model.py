@@ -31,6 +31,23 @@ class BlockSettings(Section):
     """Slots that this component fills otherwise than ``model.layer_kernels`` does."""
 
 
+class MapperSettings(BlockSettings):
+    """Encoder or decoder: a block from one set of nodes to another."""
+
+    num_chunks: int = Field(default=1, ge=1, le=1024)
+    """Parts of the destination nodes that are worked on one after the other: less memory at a time, the same result.
+    With more than one, ``gradient_checkpointing`` has to be true: else all would be kept for the backward pass."""
+
+    @model_validator(mode="after")
+    def _chunks_are_recomputed(self) -> MapperSettings:
+        if self.num_chunks > 1 and not self.gradient_checkpointing:
+            raise ValueError(
+                f"num_chunks={self.num_chunks} saves nothing with gradient_checkpointing=false: what the chunks "
+                "compute would all be kept for the backward pass"
+            )
+        return self
+
+
 class ProcessorSettings(BlockSettings):
     """The processor: blocks on the hidden nodes, one after the other."""
 
@@ -76,11 +93,11 @@ class ModelSettings(Section):
     """Kernel of each slot: ``_target_`` and its arguments; with ``_compile_`` its modules are compiled."""
     compile: list[CompileEntry] = []
     """What is compiled; a preset of the group ``model/compile``."""
-    encoder: BlockSettings = BlockSettings()
+    encoder: MapperSettings = MapperSettings()
     """From the data to the hidden nodes."""
     processor: ProcessorSettings = ProcessorSettings()
     """On the hidden nodes."""
-    decoder: BlockSettings = BlockSettings()
+    decoder: MapperSettings = MapperSettings()
     """From the hidden nodes to the data."""
     latent_skip: bool = True
     """Add the encoder's output to the processor's."""
