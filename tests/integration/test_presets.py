@@ -214,4 +214,6 @@ def test_two_steps_of_training(preset: str, place: str, store: Path, here: Path)
     assert saved["global_step"] == 2
     part = "" if place == "model" else f".{place}."
     names = {name.rpartition(".")[2] for name in saved["state_dict"] if ".norm_" in name and part in name}
-    assert names == {"torch": {"weight", "bias"}, "layernorm_no_params": set()}.get(preset, {"weight"})
+    of_layer_norm = {"weight", "bias"}
+    of_preset = {"torch": of_layer_norm, "mixed": of_layer_norm, "layernorm_no_params": set()}
+    assert names == of_preset.get(preset, {"weight"})
