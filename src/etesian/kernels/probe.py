@@ -161,7 +161,7 @@ def _cases(
     wide, of_heads = (NODES, channels), (NODES, heads, channels // heads)
     match slot:
         case "Linear":
-            dtypes = dict.fromkeys((machine.parameters, normed))  # of the embeddings, and after a norm
+            dtypes = dict.fromkeys((machine.parameters, low, normed))  # of the embeddings, and after a norm
             shape = (NODES, FEATURES)
             builds = [partial(factory, channels, FEATURES)]
             if settings.uses(component, "Attention"):

@@ -66,8 +66,56 @@ class NodeFeatures(TrainableFeatures):
         return super().forward(self.coordinates, copies)
 
     def join(self, x: Tensor, copies: int) -> Tensor:
-        """Put the features of the nodes behind those in x, [(copies N), F] to [(copies N), F + dim]."""
-        return torch.cat([x, self(copies)], dim=-1)
+        """Put the features of the nodes, in the dtype of x, behind x: [(copies N), F] to [(copies N), F + dim]."""
+        return torch.cat([x, self(copies).to(x.dtype)], dim=-1)
+
+
+def for_products(x: Tensor) -> Tensor:
+    """Return x in the dtype of matrix products: what under autocast each linear layer would make of it for itself."""
+    if x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type):
+        return x.to(torch.get_autocast_dtype(x.device.type))
+    return x
+
+
+class StaticEdges(nn.Module):
+    """Edges of one graph, from which those of several side by side are made.
+
+    Parameters
+    ----------
+    edges : Edges
+        The edges.
+    """
+
+    def __init__(self, edges: Edges) -> None:
+        super().__init__()
+        for name in _EDGE_TENSORS:
+            self.register_buffer(name, getattr(edges, name), persistent=False)
+        self.num_src, self.num_dst = edges.num_src, edges.num_dst
+        self._repeated: dict[int, Edges] = {}
+
+    def edges(self, copies: int) -> Edges:
+        """Return the edges of `copies` graphs; those of the sizes used last are kept.
+
+        Code that is compiled makes them anew: a cache that fills up would have it compiled a second time.
+        """
+        if torch.compiler.is_compiling():
+            return self._repeat(copies)
+        if copies not in self._repeated:
+            while len(self._repeated) >= _KEPT_SIZES:
+                self._repeated.pop(next(iter(self._repeated)))
+            self._repeated[copies] = self._repeat(copies)
+        return self._repeated[copies]
+
+    def _repeat(self, copies: int) -> Edges:
+        tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
+        return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> StaticEdges:
+        self._repeated.clear()  # what was kept lies on the device that the module leaves
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_repeated": {}}
 
 
 class EdgeFeatures(TrainableFeatures):
@@ -88,39 +136,15 @@ class EdgeFeatures(TrainableFeatures):
     def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
         store = graph[(src, "to", dst)]
         super().__init__(store.edge_index.shape[1], trainable_size)
-        edges = Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        for name in _EDGE_TENSORS:
-            self.register_buffer(name, getattr(edges, name), persistent=False)
+        self.static = StaticEdges(Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes))
         edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
         self.register_buffer("edge_attr", edge_attr, persistent=False)
-        self.num_src, self.num_dst = edges.num_src, edges.num_dst
         self.dim = edge_attr.shape[1] + trainable_size
-        self._repeated: dict[int, Edges] = {}
 
     def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
         """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
-        return super().forward(self.edge_attr, copies), self.edges(copies)
+        return self.attributes(copies), self.static.edges(copies)
 
-    def edges(self, copies: int) -> Edges:
-        """Return the edges of `copies` graphs; those of the sizes used last are kept.
-
-        Code that is compiled makes them anew: a cache that fills up would have it compiled a second time.
-        """
-        if torch.compiler.is_compiling():
-            return self._repeat(copies)
-        if copies not in self._repeated:
-            while len(self._repeated) >= _KEPT_SIZES:
-                self._repeated.pop(next(iter(self._repeated)))
-            self._repeated[copies] = self._repeat(copies)
-        return self._repeated[copies]
-
-    def _repeat(self, copies: int) -> Edges:
-        tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
-        return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
-        self._repeated.clear()  # what was kept lies on the device that the module leaves
-        return super()._apply(fn, recurse)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_repeated": {}}
+    def attributes(self, copies: int) -> Tensor:
+        """Return the features of the edges of `copies` graphs, [(copies M), dim]."""
+        return super().forward(self.edge_attr, copies)

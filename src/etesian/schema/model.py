@@ -22,10 +22,30 @@ class BlockSettings(Section):
     """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
     """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
+    fuse_projections: bool = False
+    """Compute the queries, keys and values that come from one input in one matrix product, with the weights of the
+    separate layers side by side; with graph attention the node's own projection too. Needs a plain ``Linear``."""
     gradient_checkpointing: bool = False
     """Recompute the activations of each block in the backward pass instead of keeping them."""
     layer_kernels: KernelMapping = {}
     """Slots that this component fills otherwise than ``model.layer_kernels`` does."""
+
+
+class MapperSettings(BlockSettings):
+    """Encoder or decoder: a block from one set of nodes to another."""
+
+    num_chunks: int = Field(default=1, ge=1, le=1024)
+    """Parts of the destination nodes that are worked on one after the other: less memory at a time, the same result.
+    With more than one, ``gradient_checkpointing`` has to be true: else all would be kept for the backward pass."""
+
+    @model_validator(mode="after")
+    def _chunks_are_recomputed(self) -> MapperSettings:
+        if self.num_chunks > 1 and not self.gradient_checkpointing:
+            raise ValueError(
+                f"num_chunks={self.num_chunks} saves nothing with gradient_checkpointing=false: what the chunks "
+                "compute would all be kept for the backward pass"
+            )
+        return self
 
 
 class ProcessorSettings(BlockSettings):
@@ -73,11 +93,11 @@ class ModelSettings(Section):
     """Kernel of each slot: ``_target_`` and its arguments; with ``_compile_`` its modules are compiled."""
     compile: list[CompileEntry] = []
     """What is compiled; a preset of the group ``model/compile``."""
-    encoder: BlockSettings = BlockSettings()
+    encoder: MapperSettings = MapperSettings()
     """From the data to the hidden nodes."""
     processor: ProcessorSettings = ProcessorSettings()
     """On the hidden nodes."""
-    decoder: BlockSettings = BlockSettings()
+    decoder: MapperSettings = MapperSettings()
     """From the hidden nodes to the data."""
     latent_skip: bool = True
     """Add the encoder's output to the processor's."""
