@@ -31,7 +31,6 @@ from etesian.data.grids import Grid, gaussian_latitudes, named_grid, reduced
 from etesian.errors import EXIT_CODE, UserError, format_error
 from etesian.graph.build import DATA_TO_HIDDEN, HIDDEN_TO_DATA, HIDDEN_TO_HIDDEN, add_edges
 from etesian.graph.edges import Edges
-from etesian.graph.tiles import spatial_order
 from etesian.kernels.bench.candidates import Candidate, candidates
 from etesian.kernels.bench.cases import Case, make_case
 from etesian.kernels.bench.results import KernelResult, ShapeResult, write_results
@@ -189,12 +188,7 @@ def build_graph(grid_name: str, level: int, cutoff_factor: float = 0.6) -> dict[
     )
     graph = HeteroData()
     add_edges(graph, np.deg2rad(np.stack([grid.latitudes, grid.longitudes], axis=1)), settings)
-    order = {name: spatial_order(graph[name].x) for name in graph.node_types}
-    found = {}
-    for src, to, dst in graph.edge_types:
-        edges = Edges.from_sorted(graph[src, to, dst].edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        found[src, to, dst] = edges.with_tiles(order[src], order[dst])
-    return found
+    return {(src, to, dst): Edges.of_graph(graph, src, dst, tiled=True) for src, to, dst in graph.edge_types}
 
 
 def n320() -> Grid:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
 
-from etesian.graph.tiles import EdgeTiles, make_tiles
+from etesian.graph.tiles import EdgeTiles, make_tiles, spatial_order
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,13 @@ class Edges:
         src_perm = torch.argsort(src, stable=True)
         return cls(src, dst, _pointers(dst, num_dst), src_perm, _pointers(src, num_src), num_src, num_dst)
 
+    @classmethod
+    def of_graph(cls, graph: HeteroData, src: str, dst: str, *, tiled: bool) -> Edges:
+        """Return the edges between two sets of nodes of a graph, in tiles too where `tiled` asks for it."""
+        index = graph[src, "to", dst].edge_index
+        edges = cls.from_sorted(index, graph[src].num_nodes, graph[dst].num_nodes)
+        return edges.with_tiles(spatial_order(graph[src].x), spatial_order(graph[dst].x)) if tiled else edges
+
     def with_tiles(self, src_order: Tensor | None = None, dst_order: Tensor | None = None) -> Edges:
         """Return the same edges in tiles as well, for the kernels that want them.
 
@@ -110,7 +118,9 @@ class Edges:
             src_ptr=shift_pointers(self.src_ptr),
             num_src=copies * self.num_src,
             num_dst=copies * self.num_dst,
-            tiles=None if self.tiles is None else self.tiles.repeated(copies, self.num_src, self.num_dst, self.num_edges),
+            tiles=None
+            if self.tiles is None
+            else self.tiles.repeated(copies, self.num_src, self.num_dst, self.num_edges),
             most=self.most,
         )
 

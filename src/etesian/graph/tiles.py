@@ -7,7 +7,7 @@ fewer different nodes the edges of a block lead to, the fewer tiles: blocks hold
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -69,7 +69,8 @@ class EdgeTiles:
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in the order that the class takes them."""
-        return [getattr(self, field.name) for field in fields(self)]
+        return [self.dst_nodes, self.dst_ptr, self.dst_slots, self.dst_edges,
+                self.src_nodes, self.src_ptr, self.src_slots, self.src_edges, self.edge_ptr]  # fmt: skip
 
     def to(self, device: torch.device | str) -> EdgeTiles:
         """Return the same tiles on another device."""

@@ -42,6 +42,12 @@ class KernelFactory:
     def __init__(self, target: Any, record: KernelRecord) -> None:
         self.target, self.record = target, record
 
+    @property
+    def reads_tiles(self) -> bool:
+        """Whether the layers, or those that a function is annotated to return, read edges in tiles."""
+        made = getattr(self.target, "__annotations__", {}).get("return", self.target)
+        return bool(getattr(made, "reads_tiles", False) or getattr(self.target, "reads_tiles", False))
+
     def __call__(self, *positional: Any, **keywords: Any) -> nn.Module:
         """Build a layer with what the model passes and the arguments of the config.
 

@@ -39,7 +39,11 @@ class Chunk(nn.Module):
         source, own_number = edges.src[self.part].unique(return_inverse=True)
         self.register_buffer("source", source, persistent=False)
         index = torch.stack([own_number, edges.dst[self.part] - first])
-        self.static = StaticEdges(Edges.from_sorted(index, source.numel(), end - first))
+        own = Edges.from_sorted(index, source.numel(), end - first)
+        if edges.tiles is not None:  # near nodes stay together, in the order of the whole graph
+            of_src, of_dst = (nodes[nodes >= 0].long() for nodes in (edges.tiles.src_nodes, edges.tiles.dst_nodes))
+            own = own.with_tiles(of_src.argsort()[source].argsort(), of_dst[(of_dst >= first) & (of_dst < end)] - first)
+        self.static = StaticEdges(own)
 
     def take(
         self, x_src: Tensor, x_dst: Tensor, edge_attr: Tensor, copies: int

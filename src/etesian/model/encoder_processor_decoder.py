@@ -61,8 +61,9 @@ class EncoderProcessorDecoder(Model, ABC):
         data_dim = fields.num_steps * len(fields.input_names) + self.data_nodes.dim
 
         learnt_edges = settings.edge_trainable_parameters
-        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden)
-        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data)
+        tiled = [component.GraphAttention.reads_tiles for component in (kernels.encoder, kernels.decoder)]
+        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden, tiled=tiled[0])
+        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data, tiled=tiled[1])
         self.encoder = Encoder(data_dim, self.hidden_nodes.dim, channels, to_hidden, settings.encoder, kernels.encoder)
         self.processor = self.make_processor(settings, graph, kernels.processor)
         self.decoder = Decoder(data_dim, len(fields.output_names), channels, to_data, settings.decoder, kernels.decoder)

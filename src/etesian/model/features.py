@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from etesian.graph.edges import Edges
+from etesian.graph.tiles import EdgeTiles
 
 _KEPT_SIZES = 4
 """Sizes of batch whose repeated edges are kept: training, validation, an incomplete last one, inference."""
@@ -90,7 +91,11 @@ class StaticEdges(nn.Module):
         super().__init__()
         for name in _EDGE_TENSORS:
             self.register_buffer(name, getattr(edges, name), persistent=False)
-        self.num_src, self.num_dst = edges.num_src, edges.num_dst
+        self.num_src, self.num_dst, self.most = edges.num_src, edges.num_dst, edges.most
+        tiles = [] if edges.tiles is None else edges.tiles.tensors()
+        self._tiles = [f"tiles_{number}" for number in range(len(tiles))]
+        for name, tensor in zip(self._tiles, tiles, strict=True):
+            self.register_buffer(name, tensor, persistent=False)
         self._repeated: dict[int, Edges] = {}
 
     def edges(self, copies: int) -> Edges:
@@ -108,7 +113,9 @@ class StaticEdges(nn.Module):
 
     def _repeat(self, copies: int) -> Edges:
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
-        return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+        tiles = EdgeTiles(*(getattr(self, name) for name in self._tiles)) if self._tiles else None
+        edges = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst, tiles=tiles, most=self.most)
+        return edges.repeated(copies)
 
     def _apply(self, fn: Any, recurse: bool = True) -> StaticEdges:
         self._repeated.clear()  # what was kept lies on the device that the module leaves
@@ -129,14 +136,16 @@ class EdgeFeatures(TrainableFeatures):
         Names of the sets of nodes.
     trainable_size : int
         Learnt features an edge.
+    tiled : bool
+        Whether the edges are in tiles too, as the kernel of the graph attention may ask.
     """
 
     edge_attr: Tensor
 
-    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
+    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int, *, tiled: bool = False) -> None:
         store = graph[(src, "to", dst)]
         super().__init__(store.edge_index.shape[1], trainable_size)
-        self.static = StaticEdges(Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes))
+        self.static = StaticEdges(Edges.of_graph(graph, src, dst, tiled=tiled))
         edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
         self.register_buffer("edge_attr", edge_attr, persistent=False)
         self.dim = edge_attr.shape[1] + trainable_size

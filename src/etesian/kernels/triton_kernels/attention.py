@@ -46,6 +46,9 @@ class TritonGraphAttention(nn.Module):
         ``torch.use_deterministic_algorithms(True)`` the table is used all the same.
     """
 
+    reads_tiles = True
+    """That the edges have to be in tiles, as :meth:`etesian.graph.edges.Edges.with_tiles` makes them."""
+
     def __init__(self, num_heads: int, head_channels: int, tune: bool = False) -> None:
         super().__init__()
         self.num_heads, self.head_channels, self.tune = num_heads, head_channels, tune
@@ -75,8 +78,16 @@ class TritonGraphAttention(nn.Module):
         self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
         assert edges.tiles is not None
         out, _, _ = graph_attention(
-            query, key, value, edge_attr, edge_weight, edge_bias, edges.dst,
-            edges.tiles.tensors(), edges.most, self.tune
+            query,
+            key,
+            value,
+            edge_attr,
+            edge_weight,
+            edge_bias,
+            edges.dst,
+            edges.tiles.tensors(),
+            edges.most,
+            self.tune,
         )
         return out
 

@@ -172,7 +172,8 @@ class Call:
             sums_kernel[blocks * sizes.heads,](
                 factors, y, of_attributes, weight, weight if bias is None else bias, *self.by_dst, out,
                 sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=self.tiles.dst_rows,
-                STRIDE=2 if factors.dim() == 3 else 1, **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
+                STRIDE=2 if factors.dim() == 3 else 1,
+                **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)

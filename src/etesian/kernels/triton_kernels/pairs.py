@@ -14,7 +14,8 @@ def pairs_kernel(
     nodes, tiles, slots, edges, pointers,
     products,
     num_edges, blocks, x_stride, y_stride,
-    HEADS: tl.constexpr, CHANNELS: tl.constexpr, CHANNEL_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr, ROWS: tl.constexpr,
+    HEADS: tl.constexpr, CHANNELS: tl.constexpr, CHANNEL_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr,
+    ROWS: tl.constexpr,
     SCALE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute ``scale x_i . y_j`` for each edge from j to i, [H, M]. Programs: blocks of destinations times heads."""

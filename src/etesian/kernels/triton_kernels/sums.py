@@ -24,12 +24,14 @@ def sums_kernel(
     out,
     num_edges, blocks, y_stride,
     HEADS: tl.constexpr, CHANNELS: tl.constexpr,
-    CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr, ROWS: tl.constexpr, STRIDE: tl.constexpr,
+    CHANNEL_BLOCK: tl.constexpr, FEATURE_BLOCK: tl.constexpr, HEADS_FIRST: tl.constexpr, ROWS: tl.constexpr,
+    STRIDE: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     """Compute ``sum f y_j + W (sum f a) + b`` for factors f of the edges from j to i, the bias where i has an edge.
 
-    [N_dst, H, C]; the sums of the attributes are given. The factors are the last of [H, M, STRIDE] numbers. Programs: blocks of destinations times heads.
+    [N_dst, H, C]; the sums of the attributes are given. The factors are the last of [H, M, STRIDE] numbers.
+    Programs: blocks of destinations times heads.
     """
     block, head = place_of(tl.program_id(0), blocks, HEADS, HEADS_FIRST)
     channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)

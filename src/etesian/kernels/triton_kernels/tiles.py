@@ -1,8 +1,8 @@
 """What the kernels have in common: where a program works, loads and stores of rows, products on matrix units.
 
 The kernels over tiles work on one head of one block of nodes, 16 nodes at the other ends of edges at a time
-(:mod:`etesian.graph.tiles`): products of rows x C with C x 16 numbers, or of rows x 16 with 16 x C. The kernels over nodes
-work on the edges into one node, all heads at a time: products of H x D with D x edges numbers.
+(:mod:`etesian.graph.tiles`): products of rows x C with C x 16 numbers, or of rows x 16 with 16 x C. The kernels over
+nodes work on the edges into one node, all heads at a time: products of H x D with D x edges numbers.
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ def load_attributes(attributes, edge, end, feature, FEATURE_BLOCK: tl.constexpr)
 @triton.jit
 def multiply(x, y, WIDE: tl.constexpr, PRECISION: tl.constexpr):
     """Return ``x y``, added up in `WIDE`; numbers of 16 bits as they are, if both are of one kind, else as `WIDE`."""
-    if x.dtype == y.dtype:
-        return tl.dot(x, y, input_precision=PRECISION, out_dtype=WIDE)
-    else:
-        return tl.dot(x.to(WIDE), y.to(WIDE), input_precision=PRECISION, out_dtype=WIDE)
+    if x.dtype != y.dtype:
+        x, y = x.to(WIDE), y.to(WIDE)
+    return tl.dot(x, y, input_precision=PRECISION, out_dtype=WIDE)

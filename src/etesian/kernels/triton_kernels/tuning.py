@@ -123,8 +123,12 @@ def by_table(work: Work) -> Cut:
 def candidates(work: Work) -> list[Cut]:
     """Return the cuts that are measured, that of the table first."""
     first = by_table(work)
-    cuts = [Cut(heads_first, warps, stages)
-            for heads_first in (True, False) for warps in (first.warps, 2 * first.warps) for stages in (1, 2, 3)]
+    cuts = [
+        Cut(heads_first, warps, stages)
+        for heads_first in (True, False)
+        for warps in (first.warps, 2 * first.warps)
+        for stages in (1, 2, 3)
+    ]
     return list(dict.fromkeys([first, *cuts]))
 
 
