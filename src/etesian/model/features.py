@@ -114,6 +114,10 @@ class EdgeFeatures(TrainableFeatures):
             self._repeated[copies] = self._repeat(copies)
         return self._repeated[copies]
 
+    def kept(self) -> tuple[Edges, ...]:
+        """Return the repeated edges that are kept now, for who reads them at their addresses."""
+        return tuple(self._repeated.values())
+
     def _repeat(self, copies: int) -> Edges:
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
         return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)

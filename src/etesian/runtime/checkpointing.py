@@ -19,7 +19,7 @@ def is_checkpointed(module: nn.Module) -> bool:
     return isinstance(forward, partial) and forward.func is checkpoint
 
 
-def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) -> int:
+def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings, *, keep_random_state: bool = True) -> int:
     """Let the blocks of every component with ``gradient_checkpointing`` recompute their activations.
 
     Each block keeps its inputs only and runs its forward a second time in the backward pass. The bound forward is
@@ -32,6 +32,8 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) ->
         A built model.
     settings : ModelSettings
         Section ``model``.
+    keep_random_state : bool
+        Whether random numbers are the same the second time; where none are drawn, it need not be.
 
     Returns
     -------
@@ -53,6 +55,8 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) ->
         for block in blocks:
             if is_checkpointed(block):
                 raise ValueError(f"a block of {component} is checkpointed already")
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = partial(
+                checkpoint, block.forward, use_reentrant=False, preserve_rng_state=keep_random_state
+            )
         count += len(blocks)
     return count

@@ -22,7 +22,12 @@ from etesian.schema.model import ModelSettings
 
 
 def prepare_model(
-    model: nn.Module, settings: ModelSettings, kernels: ComponentKernels, *, backend: str | None = None
+    model: nn.Module,
+    settings: ModelSettings,
+    kernels: ComponentKernels,
+    *,
+    backend: str | None = None,
+    keep_random_state: bool = True,
 ) -> Compilation:
     """Compile and checkpoint what the settings say, in place; no name in the state dict changes.
 
@@ -36,6 +41,8 @@ def prepare_model(
         What the model was built from.
     backend : str, optional
         A compiler to take instead of that of each entry.
+    keep_random_state : bool
+        See :func:`etesian.runtime.checkpointing.apply_activation_checkpointing`; false for a step that is recorded.
 
     Returns
     -------
@@ -48,7 +55,7 @@ def prepare_model(
         If an entry names nothing there is, means no module, or one that another compiles.
     """
     compilation = compile_modules(model, collect_entries(settings, kernels), backend=backend)
-    apply_activation_checkpointing(model, settings)
+    apply_activation_checkpointing(model, settings, keep_random_state=keep_random_state)
     problems = [
         problem
         for compiled in compilation.entries

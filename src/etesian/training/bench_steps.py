@@ -17,10 +17,10 @@ from etesian.kernels.bench.compiled import forget_compiled
 from etesian.kernels.bench.timing import Spread, interleave
 from etesian.kernels.machine import Machine
 from etesian.runtime.device import DeviceClock
-from etesian.runtime.prepare import prepare_model
+from etesian.runtime.step_graphs import StepGraphs
 from etesian.training.experiment import Experiment
-from etesian.training.fit import build_datamodule, build_forecaster, build_module
-from etesian.training.optimizer import build_optimizer, learning_rate_factor
+from etesian.training.fit import build_datamodule, build_forecaster, build_module, prepare
+from etesian.training.optimizer import build_optimizer, clip_gradients, learning_rate_factor
 
 WARM_UP = 3
 """Steps after the first, before anything is timed."""
@@ -180,39 +180,57 @@ class StepModel:
         torch.manual_seed(training.seed)
         forecaster = build_forecaster(experiment, graph)
         _share(forecaster, weights)
-        self.compilation = prepare_model(forecaster.model, experiment.config.model, experiment.kernels)
+        self.compilation = prepare(experiment, forecaster)
         self.module = build_module(experiment, forecaster, graph, 1).train()
         self.machine = Machine(batch.device, training.precision)
         self.batch = batch.to(self.machine.parameters)
-        self.rollout = experiment.config.task.rollout.start
         self.accumulated, self.clip = training.accum_grad_batches, training.gradient_clip
         self.optimizer = build_optimizer(training.optimization, self.module.parameters())
         start = learning_rate_factor(training.optimization.lr_scheduler, training.optimization.lr, 1_000_000)(0)
         for group in self.optimizer.param_groups:
             group["lr"] *= start
         self.scaler = torch.amp.GradScaler(batch.device.type, enabled=training.precision == "16-mixed")
+        self.graphs: StepGraphs | None = None
+        if self.module.recorder is not None:
+            self.graphs = StepGraphs(self.module, self._forward, self._backward, self.module.recorder)
         self.loss: Tensor | None = None
 
     def step(self, number: int = 0) -> None:
         """Take one optimiser step."""
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.graphs is None:
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            self.graphs.zero_grad()
         for _ in range(self.accumulated):
-            with self.machine.context():
-                loss = self.module.rollout_loss(self.batch, self.rollout).mean()
-            self.scaler.scale(loss / self.accumulated).backward()
+            loss = self._forward_backward() if self.graphs is None else self.graphs.run(self.batch)
         if self.clip.val is not None:
             self.scaler.unscale_(self.optimizer)
-            if self.clip.algorithm == "value":
-                torch.nn.utils.clip_grad_value_(self.module.parameters(), self.clip.val)
-            else:
-                torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip.val)
+            clip_gradients(self.module.parameters(), self.clip.val, self.clip.algorithm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.loss = loss.detach()
 
+    def _forward_backward(self) -> Tensor:
+        loss = self._forward(self.batch)
+        self._backward(loss)
+        return loss
+
+    def _forward(self, x: Tensor) -> Tensor:
+        with self.machine.context():
+            return self.module.mean_loss(x)
+
+    def _backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss / self.accumulated).backward()
+
+    def clear(self) -> None:
+        """Drop gradients and what was recorded: the next step begins as the first one did."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.graphs is not None:
+            self.graphs.forget()
+
     def to(self, device: torch.device) -> None:
         """Move weights and optimiser; gradients are dropped, as the next step drops them."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.clear()
         self.module.to(device)
         for state in self.optimizer.state.values():
             for name, value in state.items():
@@ -276,11 +294,12 @@ def _visit(model: StepModel, result: StepsResult, clock: DeviceClock) -> tuple[i
             model.step()
         model.compilation.check()
         result.graphs = sum(compiled.backend.graphs for compiled in model.compilation.entries)
-        model.optimizer.zero_grad(set_to_none=True)
+        model.clear()  # what a recorded step takes is counted while it is recorded
         held = clock.held_bytes() or 0
         peak = clock.peak_bytes(model.step)
         result.peak_bytes = None if peak is None else held + peak
-        return held - before, peak or 0
+        kept = held - before if model.graphs is None else held - before + (peak or 0)  # a recording keeps its memory
+        return kept, peak or 0
     finally:
         model.to(torch.device("cpu"))
 

@@ -26,6 +26,7 @@ from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.compile import Compilation
+from etesian.runtime.device import CopyStream, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
@@ -58,6 +59,13 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
     return assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
 
 
+def prepare(experiment: Experiment, forecaster: Forecaster) -> Compilation:
+    """Compile and checkpoint the model of an experiment in place; see :mod:`etesian.runtime.prepare`."""
+    config = experiment.config
+    keep = not config.training.cuda_graphs
+    return prepare_model(forecaster.model, config.model, experiment.kernels, keep_random_state=keep)
+
+
 def build_datamodule(experiment: Experiment) -> ForecastDataModule:
     """Make what serves the batches of an experiment."""
     config, imputer = experiment.config, experiment.config.data.processors.imputer
@@ -71,6 +79,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
         experiment.step,
         frozenset(imputer.mean) | frozenset(imputer.constant),
         config.training.seed,
+        CopyStream(experiment.device) if config.dataloader.prefetch_to_device else None,
     )
 
 
@@ -79,7 +88,8 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     training = experiment.config.training
     weights = loss_weights(training, graph, experiment.variables.output)
     loss = build_loss(training.training_loss, weights)
-    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps)
+    recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
+    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps, recorder)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -125,7 +135,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
     forecaster = build_forecaster(experiment, graph)
-    compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
+    compilation = prepare(experiment, forecaster)
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
     trainer = build_trainer(experiment, graph, run, run_steps, compilation)
