@@ -19,7 +19,27 @@ def is_checkpointed(module: nn.Module) -> bool:
     return isinstance(forward, partial) and forward.func is checkpoint
 
 
-def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings, *, keep_random_state: bool = True) -> int:
+def forget_random_states(module: nn.Module) -> int:
+    """Let what is checkpointed inside a module keep no random states, which can't be read while a step is recorded.
+
+    Only where no random numbers are drawn are the activations then the same the second time.
+
+    Returns
+    -------
+    int
+        Number of modules that are checkpointed.
+    """
+    count = 0
+    for inside in module.modules():
+        forward = inside.__dict__.get("forward")
+        forward = getattr(forward, "__wrapped__", forward)  # of a compiled forward: what it was made of
+        if isinstance(forward, partial) and forward.func is checkpoint:
+            forward.keywords["preserve_rng_state"] = False
+            count += 1
+    return count
+
+
+def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) -> int:
     """Let the blocks of every component with ``gradient_checkpointing`` recompute their activations.
 
     Each block keeps its inputs only and runs its forward a second time in the backward pass. The bound forward is
@@ -32,8 +52,6 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings, *,
         A built model.
     settings : ModelSettings
         Section ``model``.
-    keep_random_state : bool
-        Whether random numbers are the same the second time; where none are drawn, it need not be.
 
     Returns
     -------
@@ -55,8 +73,6 @@ def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings, *,
         for block in blocks:
             if is_checkpointed(block):
                 raise ValueError(f"a block of {component} is checkpointed already")
-            block.forward = partial(
-                checkpoint, block.forward, use_reentrant=False, preserve_rng_state=keep_random_state
-            )
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
         count += len(blocks)
     return count

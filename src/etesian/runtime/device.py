@@ -214,7 +214,7 @@ class GraphRecorder:
         return graph.replay, result
 
 
-class CopyStream:
+class BatchCopies:
     """Copies tensors to a device beside what it computes.
 
     Parameters

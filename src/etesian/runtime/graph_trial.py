@@ -57,7 +57,7 @@ def try_step_graphs(
     cuda = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=cuda, device_type=device.type):
         model = build_miniature(settings, kernels).to(device, machine.parameters)
-        apply_activation_checkpointing(model, miniature_settings(settings), keep_random_state=False)
+        apply_activation_checkpointing(model, miniature_settings(settings))
 
         def loss(x: torch.Tensor) -> torch.Tensor:
             with machine.context():

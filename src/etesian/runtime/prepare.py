@@ -22,12 +22,7 @@ from etesian.schema.model import ModelSettings
 
 
 def prepare_model(
-    model: nn.Module,
-    settings: ModelSettings,
-    kernels: ComponentKernels,
-    *,
-    backend: str | None = None,
-    keep_random_state: bool = True,
+    model: nn.Module, settings: ModelSettings, kernels: ComponentKernels, *, backend: str | None = None
 ) -> Compilation:
     """Compile and checkpoint what the settings say, in place; no name in the state dict changes.
 
@@ -41,8 +36,6 @@ def prepare_model(
         What the model was built from.
     backend : str, optional
         A compiler to take instead of that of each entry.
-    keep_random_state : bool
-        See :func:`etesian.runtime.checkpointing.apply_activation_checkpointing`; false for a step that is recorded.
 
     Returns
     -------
@@ -55,7 +48,7 @@ def prepare_model(
         If an entry names nothing there is, means no module, or one that another compiles.
     """
     compilation = compile_modules(model, collect_entries(settings, kernels), backend=backend)
-    apply_activation_checkpointing(model, settings, keep_random_state=keep_random_state)
+    apply_activation_checkpointing(model, settings)
     problems = [
         problem
         for compiled in compilation.entries

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from etesian.errors import UserError
 from etesian.model.features import EdgeFeatures
-from etesian.runtime.checkpointing import is_checkpointed
+from etesian.runtime.checkpointing import forget_random_states
 
 KEY = "training.cuda_graphs"
 """Config key that asks for it."""
@@ -72,6 +72,7 @@ class StepGraphs:
         recorder: Recorder,
     ) -> None:
         self.module, self.recorder = module, recorder
+        self._checkpointed = forget_random_states(module)
         self._forward, self._backward = forward, backward
         self._steps: dict[tuple[torch.Size, torch.dtype], _Step] = {}
         self._places: list[tuple[nn.Parameter, int, Tensor | None]] = []  # parameter, its address, its gradient
@@ -138,7 +139,7 @@ class StepGraphs:
             before = _random_state(x.device)
             for _ in range(WARM_UP):
                 self.recorder.warm_up(work)
-            if any(map(is_checkpointed, self.module.modules())) and not before.equal(_random_state(x.device)):
+            if self._checkpointed and not before.equal(_random_state(x.device)):
                 raise _random_and_checkpointed()
             try:
                 launch, loss = self.recorder.record(work)

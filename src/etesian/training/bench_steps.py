@@ -17,9 +17,10 @@ from etesian.kernels.bench.compiled import forget_compiled
 from etesian.kernels.bench.timing import Spread, interleave
 from etesian.kernels.machine import Machine
 from etesian.runtime.device import DeviceClock
+from etesian.runtime.prepare import prepare_model
 from etesian.runtime.step_graphs import StepGraphs
 from etesian.training.experiment import Experiment
-from etesian.training.fit import build_datamodule, build_forecaster, build_module, prepare
+from etesian.training.fit import build_datamodule, build_forecaster, build_module
 from etesian.training.optimizer import build_optimizer, clip_gradients, learning_rate_factor
 
 WARM_UP = 3
@@ -180,7 +181,7 @@ class StepModel:
         torch.manual_seed(training.seed)
         forecaster = build_forecaster(experiment, graph)
         _share(forecaster, weights)
-        self.compilation = prepare(experiment, forecaster)
+        self.compilation = prepare_model(forecaster.model, experiment.config.model, experiment.kernels)
         self.module = build_module(experiment, forecaster, graph, 1).train()
         self.machine = Machine(batch.device, training.precision)
         self.batch = batch.to(self.machine.parameters)

@@ -26,7 +26,7 @@ from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.compile import Compilation
-from etesian.runtime.device import CopyStream, GraphRecorder
+from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
@@ -59,13 +59,6 @@ def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
     return assemble_forecaster(config, experiment.variables, statistics, graph, experiment.kernels)
 
 
-def prepare(experiment: Experiment, forecaster: Forecaster) -> Compilation:
-    """Compile and checkpoint the model of an experiment in place; see :mod:`etesian.runtime.prepare`."""
-    config = experiment.config
-    keep = not config.training.cuda_graphs
-    return prepare_model(forecaster.model, config.model, experiment.kernels, keep_random_state=keep)
-
-
 def build_datamodule(experiment: Experiment) -> ForecastDataModule:
     """Make what serves the batches of an experiment."""
     config, imputer = experiment.config, experiment.config.data.processors.imputer
@@ -79,7 +72,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
         experiment.step,
         frozenset(imputer.mean) | frozenset(imputer.constant),
         config.training.seed,
-        CopyStream(experiment.device) if config.dataloader.prefetch_to_device else None,
+        BatchCopies(experiment.device) if config.dataloader.prefetch_to_device else None,
     )
 
 
@@ -135,7 +128,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
     forecaster = build_forecaster(experiment, graph)
-    compilation = prepare(experiment, forecaster)
+    compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
     trainer = build_trainer(experiment, graph, run, run_steps, compilation)

@@ -16,7 +16,7 @@ Batch = dict[str, Any]
 
 
 class Copies(Protocol):
-    """What copies tensors to a device: :class:`etesian.runtime.device.CopyStream`."""
+    """What copies tensors to a device: :class:`etesian.runtime.device.BatchCopies`."""
 
     def begin(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
         """Begin to copy; what is returned gives the copies."""

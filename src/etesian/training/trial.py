@@ -17,18 +17,12 @@ from torch import nn
 from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import KernelRecord
 from etesian.kernels.resolve import COMPONENTS, ComponentKernels, KernelFactory, LayerKernels
+from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
-from etesian.training.fit import (
-    build_datamodule,
-    build_forecaster,
-    build_module,
-    computation,
-    prepare,
-    quieten_lightning,
-)
+from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
 
 _COMPONENTS = ("model", *COMPONENTS)
 
@@ -56,7 +50,7 @@ class Trial:
             torch.manual_seed(experiment.config.training.seed)
             self.graph = experiment.load_graph()
             self.forecaster = build_forecaster(experiment, self.graph)
-            compilation = prepare(experiment, self.forecaster)
+            compilation = prepare_model(self.forecaster.model, experiment.config.model, experiment.kernels)
             self._counting = [CompiledGraphs(compilation)] if compilation.entries else []
         self._untrained = {name: value.clone() for name, value in self.forecaster.state_dict().items()}
 

@@ -255,7 +255,7 @@ def test_random_numbers_in_a_block_that_is_computed_again_are_refused():
     block = {"num_heads": 2, "gradient_checkpointing": True}
     settings = make_settings(encoder=block)
     model, x = make_model(settings), torch.randn(1, 2, 1, 14, 3)
-    apply_activation_checkpointing(model, settings, keep_random_state=False)
+    apply_activation_checkpointing(model, settings)
     graphs_of(model).run(x)
     model.encoder.block.mlp.register_forward_hook(lambda module, args, y: nn.functional.dropout(y, 0.5))
     with pytest.raises(UserError, match="draws random numbers"):
