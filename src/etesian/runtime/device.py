@@ -208,6 +208,7 @@ class GraphRecorder:
         # Only this thread is watched: others may read data and copy them to the device meanwhile.
         with (
             torch.cuda.device(self.device),
+            torch.cuda.stream(torch.cuda.current_stream(self.device)),  # set again where the end of a recording fails
             torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
         ):
             result = work()

@@ -141,10 +141,7 @@ class StepGraphs:
                 self.recorder.warm_up(work)
             if self._checkpointed and not before.equal(_random_state(x.device)):
                 raise _random_and_checkpointed()
-            try:
-                launch, loss = self.recorder.record(work)
-            except Exception as cause:
-                raise _first(cause) from cause
+            launch, loss = _recorded(self.recorder, work)
         self._places = [(p, p.data_ptr(), p.grad) for p in self.module.parameters()]
         kept = tuple(layer.kept() for layer in self.module.modules() if isinstance(layer, EdgeFeatures))
         return _Step(batch, loss, launch, kept)
@@ -189,15 +186,29 @@ def _random_and_checkpointed() -> UserError:
     )
 
 
-def _first(cause: Exception) -> BaseException:
+def _recorded(recorder: Recorder, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """Record work, or tell where and why that failed."""
+    failed: list[Exception] = []
+
+    def noting() -> Tensor:
+        try:
+            return work()
+        except Exception as cause:
+            failed.append(cause)  # the end of a recording that failed complains a second time
+            raise
+
+    try:
+        return recorder.record(noting)
+    except Exception as cause:
+        raise _told(failed[0] if failed else cause) from cause
+
+
+def _told(cause: Exception) -> Exception:
     """Return the error of a step that can't be recorded; want of memory, and a user's mistake, stay what they are."""
-    first: BaseException = cause  # the end of a recording that failed complains a second time
-    while first.__context__ is not None and not isinstance(first, UserError):
-        first = first.__context__
-    text = " ".join(str(first).split())
-    if isinstance(first, UserError) or "out of memory" in text:
-        return first
-    fault = f"{_place(first.__traceback__)}{type(first).__name__}: {text[:300]}"
+    text = " ".join(str(cause).split())
+    if isinstance(cause, UserError) or "out of memory" in text:
+        return cause
+    fault = f"{_place(cause.__traceback__)}{type(cause).__name__}: {text[:300]}"
     return UserError(
         f"the step can't be recorded as a CUDA graph: {fault}",
         where=KEY,

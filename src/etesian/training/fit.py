@@ -284,6 +284,8 @@ def _introduce(
     console.print(kernels_table(experiment.kernels.records))
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
+    if experiment.config.training.cuda_graphs:
+        console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}

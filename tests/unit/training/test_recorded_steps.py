@@ -80,11 +80,14 @@ def run(folder: Path, cache: Path, name: str, *options: str, recorded: bool) -> 
     ids=["plain", "64 bits, checkpointed", "cast, growing, accumulated, clipped, fused"],
 )
 def test_losses_and_weights_are_those_without(
-    options: list[str], shapes: int, tmp_path: Path, cache: Path, recorders: list[FakeRecorder]
-) -> None:
+    options: list[str], shapes: int, tmp_path: Path, cache: Path, recorders: list[FakeRecorder],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     plain = run(tmp_path, cache, "plain", *options, recorded=False)
     assert recorders == []
+    assert "CUDA graphs" not in capsys.readouterr().out
     recorded = run(tmp_path, cache, "recorded", *options, recorded=True)
+    assert "training steps: recorded as CUDA graphs" in capsys.readouterr().out
     (recorder,) = recorders
     assert recorder.recordings == shapes
     assert recorder.launches == 3 * (3 if GROWING[1] in options else 2)
