@@ -108,7 +108,7 @@ class Edges:
             return (index[None, :] + copy * step).flatten()
 
         def shift_pointers(pointers: Tensor) -> Tensor:
-            return torch.cat([shift(pointers[:-1], self.num_edges), pointers.new_tensor([copies * self.num_edges])])
+            return torch.cat([shift(pointers[:-1], self.num_edges), pointers.new_full((1,), copies * self.num_edges)])
 
         return Edges(
             src=shift(self.src, self.num_src),

@@ -39,6 +39,11 @@ class Forecaster(nn.Module):
     Shape letters: B batch, T time, E ensemble, G grid points, V variables of the dataset, V_in inputs, V_out outputs.
     """
 
+    data_input: Tensor
+    data_output: Tensor
+    input_prognostic: Tensor
+    output_prognostic: Tensor
+
     def __init__(
         self, model: nn.Module, normalizer: Normalizer, imputer: Imputer, variables: Variables, multistep_input: int
     ) -> None:
@@ -49,6 +54,9 @@ class Forecaster(nn.Module):
         self.variables = variables
         self.multistep_input = multistep_input
         self.about: dict[str, Any] = {}
+        for name in ("data_input", "data_output", "input_prognostic", "output_prognostic"):  # lists would be copied
+            positions = torch.tensor(getattr(variables, name), dtype=torch.long)  # to the device at every use
+            self.register_buffer(name, positions, persistent=False)
 
     def prepare(self, x: Tensor) -> Tensor:
         """Impute and normalise fields.
@@ -88,7 +96,7 @@ class Forecaster(nn.Module):
         """
         if x.shape[1] < self.multistep_input + steps - 1:
             raise ValueError(f"{steps} steps need {self.multistep_input + steps - 1} states, not {x.shape[1]}")
-        inputs = x[..., self.variables.data_input]  # [B, T, E, G, V_in]
+        inputs = x.index_select(-1, self.data_input)  # [B, T, E, G, V_in]
         state = inputs[:, : self.multistep_input]
         for step in range(steps):
             forecast = self.model(state)  # [B, E, G, V_out]
@@ -194,6 +202,6 @@ class Forecaster(nn.Module):
 
     def _advance(self, state: Tensor, forecast: Tensor, inputs_then: Tensor) -> Tensor:
         """Append the forecast state: prognostic variables from the model, forcings from the data at that time."""
-        newest = inputs_then.clone()  # [B, E, G, V_in]
-        newest[..., self.variables.input_prognostic] = forecast[..., self.variables.output_prognostic].to(newest.dtype)
+        prognostic = forecast.index_select(-1, self.output_prognostic).to(inputs_then.dtype)
+        newest = inputs_then.index_copy(-1, self.input_prognostic, prognostic)  # [B, E, G, V_in]
         return torch.cat([state[:, 1:], newest[:, None]], dim=1)

@@ -111,6 +111,10 @@ class StaticEdges(nn.Module):
             self._repeated[copies] = self._repeat(copies)
         return self._repeated[copies]
 
+    def kept(self) -> tuple[Edges, ...]:
+        """Return the repeated edges that are kept now, for who reads them at their addresses."""
+        return tuple(self._repeated.values())
+
     def _repeat(self, copies: int) -> Edges:
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
         tiles = EdgeTiles(*(getattr(self, name) for name in self._tiles)) if self._tiles else None

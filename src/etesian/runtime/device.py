@@ -225,6 +225,72 @@ class DeviceClock:
             torch.cuda.empty_cache()
 
 
+class GraphRecorder:
+    """Records work on a GPU as CUDA graphs that share their memory: :class:`etesian.runtime.step_graphs.Recorder`.
+
+    Graphs that share it may be launched in any order if what one of them returned is read before the next begins.
+
+    Parameters
+    ----------
+    device : torch.device
+        The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Callable[[], object]) -> None:
+        """Run work in the stream that it will be recorded in: what libraries set up belongs to a stream."""
+        with torch.cuda.device(self.device):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                work()
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """Return what launches the work again, and the tensor that then holds its result."""
+        graph = torch.cuda.CUDAGraph()
+        # Only this thread is watched: others may read data and copy them to the device meanwhile.
+        with (
+            torch.cuda.device(self.device),
+            torch.cuda.stream(torch.cuda.current_stream(self.device)),  # set again where the end of a recording fails
+            torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
+        ):
+            result = work()
+        return graph.replay, result
+
+
+class BatchCopies:
+    """Copies tensors to a device beside what it computes.
+
+    Parameters
+    ----------
+    device : torch.device
+        The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+
+    def begin(self, tensors: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        """Begin copies of tensors in page-locked memory; what is returned gives them, for the work that comes next."""
+        with torch.cuda.stream(self.stream):
+            copies = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
+            done = self.stream.record_event()
+
+        def arrived() -> list[torch.Tensor]:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(done)
+            for copy in copies:
+                copy.record_stream(current)  # its memory is not to be used again before that work is done
+            return copies
+
+        return arrived
+
+
 _FASTEST_CLOCK = 2.2e9  # cycles a second: no card of today is faster, and on a slower one the wait is longer
 
 _ALLOCATIONS = 200_000  # the latest that are kept; each holds a few lines of code

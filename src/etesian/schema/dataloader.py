@@ -84,6 +84,8 @@ class DataloaderSettings(Section):
     """Batches that each worker process reads ahead."""
     pin_memory: bool | None = None
     """Page-locked memory, for quicker copies to a GPU; null: with a GPU only."""
+    prefetch_to_device: bool = False
+    """Copy each batch to the GPU while the step before it is computed."""
     training: SplitSettings
     """Period of the training."""
     validation: SplitSettings

@@ -12,6 +12,8 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
     yield from _precision(config)
     yield from _pinned_memory(config)
+    yield from _cuda_graphs(config)
+    yield from _fused(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -41,6 +43,65 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "dataloader.pin_memory",
             "null: with a GPU only; on a CPU false too",
             "dataloader.pin_memory=null",
+        )
+    if not config.dataloader.prefetch_to_device:
+        return
+    if config.system.hardware.accelerator == "cpu":
+        yield Problem(
+            "dataloader.prefetch_to_device=true does nothing with system.hardware.accelerator='cpu'",
+            "dataloader.prefetch_to_device",
+            "on a CPU: false",
+            "dataloader.prefetch_to_device=false, or system=gpu",
+        )
+    elif config.dataloader.pin_memory is False:
+        yield Problem(
+            "dataloader.prefetch_to_device=true needs page-locked memory, and dataloader.pin_memory=false",
+            "dataloader.prefetch_to_device",
+            "with pin_memory null or true",
+            "dataloader.pin_memory=true",
+        )
+
+
+def _cuda_graphs(config: Config) -> Iterator[Problem]:
+    """Yield what the graph of a step can't be recorded with; the compilers are looked at when they are known."""
+    if not config.training.cuda_graphs:
+        return
+    hardware, where = config.system.hardware, "training.cuda_graphs"
+    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    if hardware.accelerator == "cpu":
+        yield Problem(
+            "training.cuda_graphs=true needs a GPU, and system.hardware.accelerator='cpu'",
+            where,
+            "on a CPU: false",
+            "training.cuda_graphs=false, or system=gpu",
+        )
+    elif processes > 1:
+        yield Problem(
+            f"training.cuda_graphs=true is for one GPU, and system.hardware asks for {processes} processes",
+            where,
+            "with several processes: false",
+            "training.cuda_graphs=false",
+        )
+    if config.diagnostics.debug.anomaly_detection:
+        yield Problem(
+            "diagnostics.debug.anomaly_detection=true looks at every operation, which a recorded step has none of",
+            "diagnostics.debug.anomaly_detection",
+            "false with training.cuda_graphs=true",
+            "training.cuda_graphs=false while you look for the fault",
+        )
+
+
+def _fused(config: Config) -> Iterator[Problem]:
+    training, where = config.training, "training.optimization.optimizer.implementation"
+    if training.optimization.optimizer.implementation != "fused" or training.precision != "16-mixed":
+        return
+    if training.gradient_clip.val is not None:
+        yield Problem(
+            "the fused optimiser undoes the scaling of training.precision='16-mixed' inside its kernel, after the "
+            "gradients would have been clipped",
+            where,
+            "with 16-mixed: foreach, for_loop, or training.gradient_clip.val=null",
+            f"{where}=foreach, or training.precision=bf16-mixed",
         )
 
 

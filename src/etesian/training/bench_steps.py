@@ -16,9 +16,10 @@ from etesian.inference.forecaster import Forecaster
 from etesian.kernels.machine import Machine
 from etesian.runtime.device import DeviceClock
 from etesian.runtime.prepare import prepare_model
+from etesian.runtime.step_graphs import StepGraphs
 from etesian.training.experiment import Experiment
 from etesian.training.fit import build_datamodule, build_forecaster, build_module
-from etesian.training.optimizer import build_optimizer, learning_rate_factor
+from etesian.training.optimizer import build_optimizer, clip_gradients, learning_rate_factor
 from etesian.training.step_times import StepsResult, norm_of_gradients, time_models
 
 
@@ -114,13 +115,15 @@ class StepModel:
         self.module = build_module(experiment, forecaster, graph, 1).train()
         self.machine = Machine(batch.device, training.precision)
         self.batch = batch.to(self.machine.parameters)
-        self.rollout = experiment.config.task.rollout.start
         self.accumulated, self.clip = training.accum_grad_batches, training.gradient_clip
         self.optimizer = build_optimizer(training.optimization, self.module.parameters())
         start = learning_rate_factor(training.optimization.lr_scheduler, training.optimization.lr, 1_000_000)(0)
         for group in self.optimizer.param_groups:
             group["lr"] *= start
         self.scaler = torch.amp.GradScaler(batch.device.type, enabled=training.precision == "16-mixed")
+        self.recorded: StepGraphs | None = None
+        if self.module.recorder is not None:
+            self.recorded = StepGraphs(self.module, self._forward, self._backward, self.module.recorder)
         self.loss: Tensor | None = None
 
     def make_forecaster(self, experiment: Experiment, graph: HeteroData, weights: dict[str, Tensor]) -> Forecaster:
@@ -132,20 +135,30 @@ class StepModel:
 
     def step(self, number: int = 0) -> None:
         """Take one optimiser step."""
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.recorded is None:
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            self.recorded.zero_grad()
         for _ in range(self.accumulated):
-            with self.machine.context():
-                loss = self.module.rollout_loss(self.batch, self.rollout).mean()
-            self.scaler.scale(loss / self.accumulated).backward()
+            loss = self._forward_backward() if self.recorded is None else self.recorded.run(self.batch)
         if self.clip.val is not None:
             self.scaler.unscale_(self.optimizer)
-            if self.clip.algorithm == "value":
-                torch.nn.utils.clip_grad_value_(self.module.parameters(), self.clip.val)
-            else:
-                torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip.val)
+            clip_gradients(self.module.parameters(), self.clip.val, self.clip.algorithm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.loss = loss.detach()
+
+    def _forward_backward(self) -> Tensor:
+        loss = self._forward(self.batch)
+        self._backward(loss)
+        return loss
+
+    def _forward(self, x: Tensor) -> Tensor:
+        with self.machine.context():
+            return self.module.mean_loss(x)
+
+    def _backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss / self.accumulated).backward()
 
     def to(self, device: torch.device) -> None:
         """Move weights and optimiser; gradients are dropped, as the next step drops them."""
@@ -157,8 +170,10 @@ class StepModel:
                     state[name] = value.to(device)
 
     def drop(self) -> None:
-        """Drop the gradients."""
+        """Drop the gradients and what was recorded."""
         self.optimizer.zero_grad(set_to_none=True)
+        if self.recorded is not None:
+            self.recorded.forget()
 
     def gradient_norm(self) -> float:
         """Return the norm of all gradients of the last step, as the optimiser got them."""

@@ -13,6 +13,7 @@ from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.windows import WindowDataset
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
+from etesian.training.prefetch import Copies, DeviceBatches
 
 
 class ForecastDataModule(pl.LightningDataModule):
@@ -32,6 +33,9 @@ class ForecastDataModule(pl.LightningDataModule):
         Variables that may hold NaNs.
     seed : int
         Seed of the order of the training samples.
+    copies : Copies, optional
+        What copies the batches of training and validation to the device ahead, as ``dataloader.prefetch_to_device``
+        asks.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class ForecastDataModule(pl.LightningDataModule):
         step: int,
         imputed: frozenset[str],
         seed: int,
+        copies: Copies | None = None,
     ) -> None:
         super().__init__()
         self.splits = splits
@@ -50,6 +55,7 @@ class ForecastDataModule(pl.LightningDataModule):
         self.step = step
         self.imputed = imputed
         self.seed = seed
+        self.copies = copies
         self.resume_at: tuple[int, int] | None = None
         """Epoch and batch at which the order of training samples goes on, once."""
 
@@ -89,7 +95,7 @@ class ForecastDataModule(pl.LightningDataModule):
             generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
         )
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> DataLoader | DeviceBatches:
         """Return the batches of the current epoch, from where a resumed run left off."""
         trainer = self._trainer
         epoch, batch = self.resume_at or (trainer.current_epoch, 0)
@@ -100,14 +106,19 @@ class ForecastDataModule(pl.LightningDataModule):
         sampler: Any = loader.batch_sampler
         sampler.set_epoch(epoch)
         sampler.start_at(batch)
-        return loader
+        return self._ahead(loader)
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> DataLoader | DeviceBatches:
         """Return the batches of the validation period."""
         trainer = self._trainer
-        return self.loader(
-            "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
+        return self._ahead(
+            self.loader(
+                "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
+            )
         )
+
+    def _ahead(self, loader: DataLoader) -> DataLoader | DeviceBatches:
+        return loader if self.copies is None else DeviceBatches(loader, self.copies)
 
     @property
     def _trainer(self) -> pl.Trainer:

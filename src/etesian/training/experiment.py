@@ -32,6 +32,7 @@ from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
 from etesian.runtime.device import device_of_process, get_device
+from etesian.runtime.graph_trial import try_step_graphs
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.schema.presets import Preset
@@ -183,6 +184,8 @@ def check_kernels(
     if probe:
         probe_kernels(kernels, config.model, device, config.training.precision)
         try_compilation(config.model, kernels, device, config.training.precision)
+        if config.training.cuda_graphs:
+            try_step_graphs(config.model, kernels, device, config.training.precision)
     return kernels, device
 
 

@@ -26,6 +26,7 @@ from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.compile import Compilation
+from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
@@ -72,6 +73,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
         experiment.step,
         frozenset(imputer.mean) | frozenset(imputer.constant),
         config.training.seed,
+        BatchCopies(experiment.device) if config.dataloader.prefetch_to_device else None,
     )
 
 
@@ -80,7 +82,8 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     training = experiment.config.training
     weights = loss_weights(training, graph, experiment.variables.output)
     loss = build_loss(training.training_loss, weights)
-    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps)
+    recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
+    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps, recorder)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -288,6 +291,8 @@ def _introduce(
     console.print(kernels_table(experiment.kernels.records))
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
+    if experiment.config.training.cuda_graphs:
+        console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}

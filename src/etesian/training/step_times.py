@@ -75,7 +75,7 @@ class Steps(Protocol):
         """Move to a device with all that a step leaves behind, without what the next step makes anew."""
 
     def drop(self) -> None:
-        """Drop what the next step makes anew: gradients."""
+        """Drop what the next step makes anew: gradients, a recording."""
 
     def gradient_norm(self) -> float | None:
         """Return the norm of the gradients of the last step; None where a step has none."""
@@ -215,7 +215,8 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple
         held = clock.held_bytes() or 0
         peak = clock.peak_bytes(model.step)
         result.peak_bytes = None if peak is None else held + peak
-        return (held - before, peak or 0), seconds
+        kept = max(held, clock.held_bytes() or 0) - before  # a recorded step keeps its memory
+        return (kept, peak or 0), seconds
     finally:
         model.to(torch.device("cpu"))
 

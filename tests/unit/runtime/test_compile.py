@@ -301,3 +301,22 @@ def test_torchs_own_way_to_compile_a_norm_compiles_nothing() -> None:
     norm.compile(backend=backend)
     norm(torch.randn(3, 8))
     assert seen == []
+
+
+def test_graphs_that_an_earlier_process_compiled_are_told() -> None:
+    from torch._dynamo.utils import counters
+
+    model, compilation = prepared(make_settings(compile=[entry("LayerNorm")]))
+    backend = compilation.entries[0].backend
+    compiler = backend.compiler
+
+    def found(graph: object, inputs: object) -> object:
+        counters["inductor"]["fxgraph_cache_hit"] += 1
+        return compiler(graph, inputs)
+
+    backend.compiler = found
+    output_and_gradients(model)
+    assert compilation.report().endswith("(LayerNorm 2), 2 of them kept from before")
+    again, plain = prepared(make_settings(compile=[entry("LayerNorm")]))
+    output_and_gradients(again)
+    assert plain.report().endswith("(LayerNorm 2)")
