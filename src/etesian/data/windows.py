@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from etesian.data.gridded import GriddedDataset
 from etesian.errors import Problem, UserError, shell_word
@@ -24,11 +24,34 @@ class Sample(TypedDict):
     """One window."""
 
     x: Tensor
-    """States (T, E, G, V), float32, physical units: date, ensemble member, grid point, variable."""
+    """States (T, E, G, V), float32, physical units: date, ensemble member, grid point, variable. In memory the grid
+    points stand side by side, as in the store: a view that costs nothing here and is turned round on the device."""
     index: int
     """Which window it is, counted from 0."""
     weight: float
     """1; 0 for padding."""
+
+
+class Batch(TypedDict):
+    """Windows side by side."""
+
+    x: Tensor
+    """States (B, T, E, G, V), as those of a :class:`Sample`; in memory (B, T, V, E, G)."""
+    index: Tensor
+    """Which windows they are (B,), int64."""
+    weight: Tensor
+    """1; 0 for padding (B,), float64."""
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Put samples into one batch, in the store's order of points; a sample alone is not copied."""
+    states = [sample["x"].permute(0, 3, 1, 2) for sample in samples]  # [T, V, E, G], contiguous
+    stacked = default_collate(states) if len(states) > 1 else states[0][None]  # in a worker, into shared memory
+    return {
+        "x": stacked.permute(0, 1, 3, 4, 2),  # [B, T, E, G, V], a view
+        "index": torch.tensor([sample["index"] for sample in samples]),
+        "weight": torch.tensor([sample["weight"] for sample in samples], dtype=torch.float64),
+    }
 
 
 class SampleError(UserError):
@@ -130,7 +153,7 @@ class WindowDataset(Dataset[Sample]):
             raise IndexError(f"window {window} of {len(self)}")
         x = self._read(window)  # [T, V, E, G]
         self._check_nans(x, window)
-        states = torch.from_numpy(x).permute(0, 2, 3, 1).contiguous()  # [T, E, G, V]
+        states = torch.from_numpy(x).permute(0, 2, 3, 1)  # [T, E, G, V], a view
         return {"x": states, "index": window, "weight": float(index >= 0)}
 
     def dates(self, index: int) -> NDArray[np.datetime64]:

@@ -12,6 +12,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
     yield from _precision(config)
     yield from _pinned_memory(config)
+    yield from _workers(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -41,6 +42,17 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "dataloader.pin_memory",
             "null: with a GPU only; on a CPU false too",
             "dataloader.pin_memory=null",
+        )
+
+
+def _workers(config: Config) -> Iterator[Problem]:
+    loader = config.dataloader
+    if loader.workers == "threads" and not any(loader.num_workers.model_dump().values()):
+        yield Problem(
+            "dataloader.workers='threads' does nothing with dataloader.num_workers of 0",
+            "dataloader.workers",
+            "processes, or a number of workers above 0",
+            "dataloader.num_workers.training=2",
         )
 
 

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader
 
 from etesian.data.open import Splits
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.windows import WindowDataset
+from etesian.data.threads import ThreadLoader
+from etesian.data.windows import Batch, WindowDataset, collate
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
 
@@ -58,7 +59,9 @@ class ForecastDataModule(pl.LightningDataModule):
         dataset = getattr(self.splits, split)
         return WindowDataset(dataset, self.task.multistep_input, rollout, self.step, self.imputed, split=split)
 
-    def loader(self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool) -> DataLoader:
+    def loader(
+        self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool
+    ) -> DataLoader[Batch] | ThreadLoader:
         """Return the batches of one process.
 
         Training leaves out what does not fill the last global batch; validation and test fill it up with samples of
@@ -78,18 +81,22 @@ class ForecastDataModule(pl.LightningDataModule):
             pad=not shuffle,
             limit=getattr(self.settings.limit_batches, split),
         )
-        workers = getattr(self.settings.num_workers, split)
+        workers, ahead = getattr(self.settings.num_workers, split), self.settings.prefetch_factor
+        pinned = bool(self.settings.pin_memory)
+        if workers and self.settings.workers == "threads":
+            return ThreadLoader(dataset, sampler, workers, ahead, pin_memory=pinned)
         return DataLoader(
             dataset,
             batch_sampler=sampler,
+            collate_fn=collate,
             num_workers=workers,
-            prefetch_factor=self.settings.prefetch_factor if workers else None,
+            prefetch_factor=ahead if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=bool(self.settings.pin_memory),
+            pin_memory=pinned,
             generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
         )
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> DataLoader[Batch] | ThreadLoader:
         """Return the batches of the current epoch, from where a resumed run left off."""
         trainer = self._trainer
         epoch, batch = self.resume_at or (trainer.current_epoch, 0)
@@ -102,7 +109,7 @@ class ForecastDataModule(pl.LightningDataModule):
         sampler.start_at(batch)
         return loader
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> DataLoader[Batch] | ThreadLoader:
         """Return the batches of the validation period."""
         trainer = self._trainer
         return self.loader(
