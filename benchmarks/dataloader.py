@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 from etesian import cli
 from etesian.data.open import Splits, open_split
 from etesian.errors import EXIT_CODE
+from etesian.files import write_json
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
 from etesian.training.datamodule import ForecastDataModule
@@ -230,7 +231,9 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         "states": case.states,
         "megabytes_a_sample": 4 * case.states * int(np.prod(case.array.shape[1:])) / 1e6,
         "compression": case.array.nbytes / case.array.nbytes_stored,
+        "rounds": options.rounds,
         "readers": [],
+        "environment": environment(sys.argv),
     }
     entry["batches_a_round"] = max(4, min(64, round(1e3 * options.gigabytes / entry["megabytes_a_sample"])))
     for workers in options.workers:
@@ -240,6 +243,7 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     most = max(options.workers)
     entry["memory"] = [memory(case, kind, most, options.memory_batches) for kind in ("processes", "threads")]
     entry["fastest_step"] = fastest_step(case.grid)
+    entry["load_average_at_end"] = os.getloadavg()
     return entry
 
 
@@ -257,12 +261,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS / "dataloader.json")
     parser.add_argument("--stores", type=Path, default=Path("stores"), help="folder of synthetic stores")
-    parser.add_argument("--grids", default="o96,n320", type=lambda text: text.split(","))
+    parser.add_argument("--grids", default="o96,n320", type=lambda text: text.split(","),
+                        help="what is measured; other grids in the output stay as they are")  # fmt: skip
     parser.add_argument("--dates", type=int, default=100, help="dates of a store that is made")
     parser.add_argument("--states", type=int, default=3, help="states of a sample")
     parser.add_argument("--workers", default="0,1,2", type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="what a round reads, uncompressed")
+    parser.add_argument(
+        "--gigabytes", type=float, default=2.0, help="what a round reads, uncompressed; 4 batches at least"
+    )
     parser.add_argument("--memory-batches", type=int, default=200)
     parser.add_argument("--quick", action="store_true", help="a small store and few rounds: a test of this script")
     options = parser.parse_args()
@@ -277,17 +284,15 @@ def main() -> int:
         if path is None:
             return EXIT_CODE
         cases.append(measure(Case(grid, path, options.states), options))
+    kept = json.loads(options.output.read_text())["cases"] if options.output.is_file() else []
     results = {
         "what": "training batches of one sample against the raw read of the same chunks, by as many workers",
-        "method": f"median of {options.rounds} rounds in turns, the start of the workers included; the store was read "
-        "once before; other work may share the machine, which processor time does not count",
-        "rounds": options.rounds,
-        "cases": cases,
-        "load_average_at_end": os.getloadavg(),
-        "environment": environment(sys.argv),
+        "method": "median of rounds in turns, the start of the workers included; the store was read once before; other "
+        "work may share the machine, which processor time does not count",
+        "cases": [case for case in kept if case["grid"] not in options.grids] + cases,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(results, indent=2) + "\n")
+    write_json(options.output, results)
     grown = [f"{case['grid']}, {kind['reader']}: {part}" for case in cases for kind in case["memory"]
              for part in ("main", "worker_processes") if not kind[part]["within_limit"]]  # fmt: skip
     if grown:

@@ -253,7 +253,61 @@ def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 
+def dataloader(results: dict[str, Any]) -> str:
+    """Times of reading a sample, then memory, and the fastest step beside them."""
+    heads = ["grid", "reader", "workers", "time, ms", "raw = 1", "processor time, ms", "raw = 1", "samples a second"]
+    rows, notes = [], []
+    for case in results["cases"]:
+        for entry in case["readers"]:
+            wall, processor = (entry[f"{kind}seconds_a_sample"]["median"] for kind in ("", "processor_"))
+            rows.append([
+                f"`{case['grid']}`", entry["reader"], str(entry["workers"]), f"{1e3 * wall:.3g}",
+                f"{entry['ratio_to_raw']['median']:.2f}", f"{1e3 * processor:.3g}",
+                f"{entry['processor_ratio_to_raw']['median']:.2f}", f"{entry['samples_per_second']:.3g}",
+            ])  # fmt: skip
+        notes.append(f"- `{case['grid']}`: {_sample_read(case)}{_step_beside(case)}.")
+        notes += [f"    - {_memory_kept(kind)}." for kind in case["memory"]]
+    here = results["environment"]
+    versions = ", ".join(
+        f"{name} {here['versions'][name]}" for name in ("torch", "zarr", "numcodecs", "anemoi-datasets")
+    )
+    note = (
+        f"Samples of one batch each, median of {results['rounds']} rounds in turns beside other work, "
+        f"{_count(here['cpu']['cores'], 'core')} of {here['cpu']['name']}, {versions}, {here['date'][:10]}."
+    )
+    return f"{_table(heads, rows)}\n\n" + "\n".join(notes) + f"\n\n{note}"
+
+
+def _sample_read(case: dict[str, Any]) -> str:
+    dates, variables, _, points = case["shape"]
+    return (
+        f"{points:,} points, {variables} variables, {dates} dates; {case['states']} states, "
+        f"{case['megabytes_a_sample']:,.0f} MB, make a sample"
+    )
+
+
+def _step_beside(case: dict[str, Any]) -> str:
+    step = case["fastest_step"]
+    if step is None:
+        return ""
+    return (
+        f"; the fastest step of `{step['config']}` that was measured ({step['variables']} variables, {step['device']}) "
+        f"takes {step['samples_per_second']:.2f} samples a second"
+    )
+
+
+def _memory_kept(kind: dict[str, Any]) -> str:
+    main, workers = kind["main"], kind["worker_processes"]
+    return (
+        f"{_count(kind['workers'], 'worker')}, {kind['reader']}: at most {main['largest_megabytes']:,.0f} MB in the "
+        f"training process and {workers['largest_megabytes']:,.0f} MB in workers; over {kind['batches']} batches the "
+        f"line through them rises by {main['growth_megabytes']:,.0f} and {workers['growth_megabytes']:,.0f} MB "
+        f"(limit {kind['limit_of_growth_megabytes']:,.0f} MB)"
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "dataloader": dataloader,
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
     "graph_attention": graph_attention,

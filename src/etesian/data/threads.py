@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.windows import Batch, WindowDataset, collate
+from etesian.data.windows import Batch, WindowDataset
 
 
 class ThreadLoader:
@@ -76,7 +76,7 @@ class ThreadLoader:
             pool.shutdown(cancel_futures=True)
 
     def _read(self, indices: Sequence[int]) -> Batch:
-        batch = collate([self.dataset[index] for index in indices])
+        batch = self.dataset.__getitems__(indices)
         if self.pin_memory:
             batch = {"x": batch["x"].pin_memory(), "index": batch["index"].pin_memory(),
                      "weight": batch["weight"].pin_memory()}  # fmt: skip

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from etesian.data.open import Splits
 from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.threads import ThreadLoader
-from etesian.data.windows import Batch, WindowDataset, collate
+from etesian.data.windows import Batch, WindowDataset, as_it_is
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
 
@@ -88,7 +88,7 @@ class ForecastDataModule(pl.LightningDataModule):
         return DataLoader(
             dataset,
             batch_sampler=sampler,
-            collate_fn=collate,
+            collate_fn=as_it_is,
             num_workers=workers,
             prefetch_factor=ahead if workers else None,
             persistent_workers=workers > 0,

@@ -256,6 +256,7 @@ class TestRulesBetweenSections:
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
             ({"dataloader.pin_memory": True}, "dataloader.pin_memory"),
+            ({"dataloader.workers": "threads"}, "dataloader.workers"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
