@@ -223,8 +223,6 @@ def make_store(folder: Path, grid: str, dates: int, variables: dict[str, int]) -
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one store, and say how it compares with the step."""
-    for date in range(len(case.array)):  # once, so that the files are in memory where they fit
-        case.array[date : date + 1]
     entry: dict[str, Any] = {
         "grid": case.grid,
         "shape": list(case.array.shape),
@@ -287,8 +285,8 @@ def main() -> int:
     kept = json.loads(options.output.read_text())["cases"] if options.output.is_file() else []
     results = {
         "what": "training batches of one sample against the raw read of the same chunks, by as many workers",
-        "method": "median of rounds in turns, the start of the workers included; the store was read once before; other "
-        "work may share the machine, which processor time does not count",
+        "method": "median of rounds in turns, the same windows for all in a round, the start of the workers included; "
+        "other work may share the machine, which processor time does not count",
         "cases": [case for case in kept if case["grid"] not in options.grids] + cases,
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)

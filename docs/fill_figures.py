@@ -267,15 +267,18 @@ def dataloader(results: dict[str, Any]) -> str:
             ])  # fmt: skip
         notes.append(f"- `{case['grid']}`: {_sample_read(case)}{_step_beside(case)}.")
         notes += [f"    - {_memory_kept(kind)}." for kind in case["memory"]]
-    here = results["environment"]
-    versions = ", ".join(
-        f"{name} {here['versions'][name]}" for name in ("torch", "zarr", "numcodecs", "anemoi-datasets")
+        notes.append(f"    - {_measured_on(case)}.")
+    return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
+
+
+def _measured_on(case: dict[str, Any]) -> str:
+    here = case["environment"]
+    libraries = ("torch", "zarr", "numcodecs", "anemoi-datasets")
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in libraries)
+    return (
+        f"median of {case['rounds']} rounds in turns, load {case['load_average_at_end'][0]:.0f} from other work, "
+        f"{_count(here['cpu']['cores'], 'core')} of {here['cpu']['name']}, {versions}, {here['date'][:10]}"
     )
-    note = (
-        f"Samples of one batch each, median of {results['rounds']} rounds in turns beside other work, "
-        f"{_count(here['cpu']['cores'], 'core')} of {here['cpu']['name']}, {versions}, {here['date'][:10]}."
-    )
-    return f"{_table(heads, rows)}\n\n" + "\n".join(notes) + f"\n\n{note}"
 
 
 def _sample_read(case: dict[str, Any]) -> str:
