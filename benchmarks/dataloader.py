@@ -239,7 +239,8 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         for found in entry["readers"][-3 if workers else -2 :]:
             print(row(case.grid, found), flush=True)
     most = max(options.workers)
-    entry["memory"] = [memory(case, kind, most, options.memory_batches) for kind in ("processes", "threads")]
+    kinds = ("processes", "threads") if options.memory_batches else ()
+    entry["memory"] = [memory(case, kind, most, options.memory_batches) for kind in kinds]
     entry["fastest_step"] = fastest_step(case.grid)
     entry["load_average_at_end"] = os.getloadavg()
     return entry
@@ -268,7 +269,7 @@ def main() -> int:
     parser.add_argument(
         "--gigabytes", type=float, default=2.0, help="what a round reads, uncompressed; 4 batches at least"
     )
-    parser.add_argument("--memory-batches", type=int, default=200)
+    parser.add_argument("--memory-batches", type=int, default=200, help="0 leaves memory out")
     parser.add_argument("--quick", action="store_true", help="a small store and few rounds: a test of this script")
     options = parser.parse_args()
     variables = VARIABLES

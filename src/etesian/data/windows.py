@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Collection, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -43,8 +43,8 @@ class Batch(TypedDict):
     """1; 0 for padding (B,), float64."""
 
 
-def as_it_is(batch: Batch) -> Batch:
-    """Return a batch: for ``DataLoader``, which would put samples together."""
+def as_it_is(batch: Any) -> Any:
+    """Return a :class:`Batch`: for ``DataLoader``, which would put samples together."""
     return batch
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from etesian.data.open import Splits
 from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.threads import ThreadLoader
-from etesian.data.windows import Batch, WindowDataset, as_it_is
+from etesian.data.windows import WindowDataset, as_it_is
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
 
@@ -61,7 +61,7 @@ class ForecastDataModule(pl.LightningDataModule):
 
     def loader(
         self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool
-    ) -> DataLoader[Batch] | ThreadLoader:
+    ) -> DataLoader | ThreadLoader:
         """Return the batches of one process.
 
         Training leaves out what does not fill the last global batch; validation and test fill it up with samples of
@@ -96,7 +96,7 @@ class ForecastDataModule(pl.LightningDataModule):
             generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
         )
 
-    def train_dataloader(self) -> DataLoader[Batch] | ThreadLoader:
+    def train_dataloader(self) -> DataLoader | ThreadLoader:
         """Return the batches of the current epoch, from where a resumed run left off."""
         trainer = self._trainer
         epoch, batch = self.resume_at or (trainer.current_epoch, 0)
@@ -109,7 +109,7 @@ class ForecastDataModule(pl.LightningDataModule):
         sampler.start_at(batch)
         return loader
 
-    def val_dataloader(self) -> DataLoader[Batch] | ThreadLoader:
+    def val_dataloader(self) -> DataLoader | ThreadLoader:
         """Return the batches of the validation period."""
         trainer = self._trainer
         return self.loader(
