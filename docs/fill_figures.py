@@ -255,15 +255,14 @@ def _times(ratio: float | None) -> str:
 
 def dataloader(results: dict[str, Any]) -> str:
     """Times of reading a sample, then memory, and the fastest step beside them."""
-    heads = ["grid", "reader", "workers", "time, ms", "raw = 1", "processor time, ms", "raw = 1", "samples a second"]
+    heads = ["grid", "reader", "workers", "processor time, ms", "raw = 1", "time, ms", "raw = 1"]
     rows, notes = [], []
     for case in results["cases"]:
         for entry in case["readers"]:
             wall, processor = (entry[f"{kind}seconds_a_sample"]["median"] for kind in ("", "processor_"))
             rows.append([
-                f"`{case['grid']}`", entry["reader"], str(entry["workers"]), f"{1e3 * wall:.3g}",
-                f"{entry['ratio_to_raw']['median']:.2f}", f"{1e3 * processor:.3g}",
-                f"{entry['processor_ratio_to_raw']['median']:.2f}", f"{entry['samples_per_second']:.3g}",
+                f"`{case['grid']}`", entry["reader"], str(entry["workers"]), f"{1e3 * processor:,.0f}",
+                _ratio(entry["processor_ratio_to_raw"]), f"{1e3 * wall:,.0f}", _ratio(entry["ratio_to_raw"]),
             ])  # fmt: skip
         notes.append(f"- `{case['grid']}`: {_sample_read(case)}{_step_beside(case)}.")
         notes += [f"    - {_memory_kept(kind)}." for kind in case["memory"]]
@@ -271,13 +270,18 @@ def dataloader(results: dict[str, Any]) -> str:
     return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
 
 
+def _ratio(spread: dict[str, float]) -> str:
+    return "1" if spread["min"] == spread["max"] == 1 else "{median:.2f} ({min:.2f} to {max:.2f})".format(**spread)
+
+
 def _measured_on(case: dict[str, Any]) -> str:
     here = case["environment"]
     libraries = ("torch", "zarr", "numcodecs", "anemoi-datasets")
     versions = ", ".join(f"{name} {here['versions'][name]}" for name in libraries)
+    cores, load = _count(here["cpu"]["cores"], "core"), case["load_average_at_end"][0]
     return (
-        f"median of {case['rounds']} rounds in turns, load {case['load_average_at_end'][0]:.0f} from other work, "
-        f"{_count(here['cpu']['cores'], 'core')} of {here['cpu']['name']}, {versions}, {here['date'][:10]}"
+        f"median of {case['rounds']} rounds in turns, ranges in brackets; {cores} with a load of {load:.0f} from other "
+        f"work, {here['cpu']['name']}, {versions}, {here['date'][:10]}"
     )
 
 
@@ -295,7 +299,7 @@ def _step_beside(case: dict[str, Any]) -> str:
         return ""
     return (
         f"; the fastest step of `{step['config']}` that was measured ({step['variables']} variables, {step['device']}) "
-        f"takes {step['samples_per_second']:.2f} samples a second"
+        f"takes {step['samples_per_second']:.2f} samples a second, on another machine"
     )
 
 
