@@ -300,7 +300,68 @@ def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 
+def dataloader(results: dict[str, Any]) -> str:
+    """Times of reading a sample, then memory, and the fastest step beside them."""
+    heads = ["grid", "reader", "workers", "processor time, ms", "raw = 1", "time, ms", "raw = 1"]
+    rows, notes = [], []
+    for case in results["cases"]:
+        for entry in case["readers"]:
+            wall, processor = (entry[f"{kind}seconds_a_sample"]["median"] for kind in ("", "processor_"))
+            rows.append([
+                f"`{case['grid']}`", entry["reader"], str(entry["workers"]), f"{1e3 * processor:,.0f}",
+                _ratio(entry["processor_ratio_to_raw"]), f"{1e3 * wall:,.0f}", _ratio(entry["ratio_to_raw"]),
+            ])  # fmt: skip
+        notes.append(f"- `{case['grid']}`: {_sample_read(case)}{_step_beside(case)}.")
+        notes += [f"    - {_memory_kept(kind)}." for kind in case["memory"]]
+        notes.append(f"    - {_measured_on(case)}.")
+    return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
+
+
+def _ratio(spread: dict[str, float]) -> str:
+    return "1" if spread["min"] == spread["max"] == 1 else "{median:.2f} ({min:.2f} to {max:.2f})".format(**spread)
+
+
+def _measured_on(case: dict[str, Any]) -> str:
+    here = case["environment"]
+    libraries = ("torch", "zarr", "numcodecs", "anemoi-datasets")
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in libraries)
+    cores, load = _count(here["cpu"]["cores"], "core"), case["load_average_at_end"][0]
+    return (
+        f"median of {case['rounds']} rounds in turns, ranges in brackets; {cores} with a load of {load:.0f} from other "
+        f"work, {here['cpu']['name']}, {versions}, {here['date'][:10]}"
+    )
+
+
+def _sample_read(case: dict[str, Any]) -> str:
+    dates, variables, _, points = case["shape"]
+    return (
+        f"{points:,} points, {variables} variables, {dates} dates; {case['states']} states, "
+        f"{case['megabytes_a_sample']:,.0f} MB, make a sample"
+    )
+
+
+def _step_beside(case: dict[str, Any]) -> str:
+    step = case["fastest_step"]
+    if step is None:
+        return ""
+    return (
+        f"; the fastest step of `{step['config']}` that was measured ({step['variables']} variables, {step['device']}) "
+        f"takes {step['samples_per_second']:.2f} samples a second, on another machine"
+    )
+
+
+def _memory_kept(kind: dict[str, Any]) -> str:
+    main, workers = kind["main"], kind["worker_processes"]
+    return (
+        f"{_count(kind['workers'], 'worker')}, {kind['reader']}: at most {main['largest_megabytes']:,.0f} MB in the "
+        f"training process and {workers['largest_megabytes']:,.0f} MB in workers; over {kind['batches']} batches the "
+        f"line through them rises by {main['growth_megabytes']:,.0f} and {workers['growth_megabytes']:,.0f} MB "
+        f"(limit {kind['limit_of_growth_megabytes']:,.0f} MB)"
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "dataloader": dataloader,
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
     "graph_attention": graph_attention,

@@ -64,14 +64,15 @@ class Forecaster(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (..., V)
-            Physical units; NaNs only in imputed variables.
+            Physical units; NaNs only in imputed variables. In any order in memory, such as that of a batch, whose
+            variables do not stand side by side.
 
         Returns
         -------
         Tensor, shape (..., V)
-            Normalised, without NaN.
+            Normalised, without NaN, contiguous.
         """
-        return self.normalizer.normalize(self.imputer(x))
+        return self.normalizer.normalize(self.imputer(x.contiguous()))
 
     def forecast_normalised(self, x: Tensor, steps: int) -> Iterator[Tensor]:
         """Roll the model out, one state at a time.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from etesian.errors import UserError
-from etesian.model.features import EdgeFeatures
+from etesian.model.features import StaticEdges
 from etesian.runtime.checkpointing import forget_random_states
 
 KEY = "training.cuda_graphs"
@@ -143,7 +143,7 @@ class StepGraphs:
                 raise _random_and_checkpointed()
             launch, loss = _recorded(self.recorder, work)
         self._places = [(p, p.data_ptr(), p.grad) for p in self.module.parameters()]
-        kept = tuple(layer.kept() for layer in self.module.modules() if isinstance(layer, EdgeFeatures))
+        kept = tuple(layer.kept() for layer in self.module.modules() if isinstance(layer, StaticEdges))
         return _Step(batch, loss, launch, kept)
 
     def _check_places(self) -> None:

@@ -14,6 +14,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _pinned_memory(config)
     yield from _cuda_graphs(config)
     yield from _fused(config)
+    yield from _workers(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -102,6 +103,17 @@ def _fused(config: Config) -> Iterator[Problem]:
             where,
             "with 16-mixed: foreach, for_loop, or training.gradient_clip.val=null",
             f"{where}=foreach, or training.precision=bf16-mixed",
+        )
+
+
+def _workers(config: Config) -> Iterator[Problem]:
+    loader = config.dataloader
+    if loader.workers == "threads" and not any(loader.num_workers.model_dump().values()):
+        yield Problem(
+            "dataloader.workers='threads' does nothing with dataloader.num_workers of 0",
+            "dataloader.workers",
+            "processes, or a number of workers above 0",
+            "dataloader.num_workers.training=2",
         )
 
 

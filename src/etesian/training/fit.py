@@ -306,7 +306,7 @@ def _introduce(
 
 
 def _too_many_workers(config: Config) -> str:
-    """Say that training has more worker processes than cores; empty where it has not."""
+    """Say that training has more workers than cores; empty where it has not."""
     workers, processes = config.dataloader.num_workers.training, config.system.hardware.num_gpus_per_node
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers * processes <= cores:

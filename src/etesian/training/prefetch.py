@@ -12,6 +12,8 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from etesian.data.threads import ThreadLoader
+
 Batch = dict[str, Any]
 
 
@@ -27,13 +29,13 @@ class DeviceBatches:
 
     Parameters
     ----------
-    loader : DataLoader
+    loader : DataLoader or ThreadLoader
         Gives dictionaries of tensors in page-locked memory.
     copies : Copies
         What copies.
     """
 
-    def __init__(self, loader: DataLoader, copies: Copies) -> None:
+    def __init__(self, loader: DataLoader | ThreadLoader, copies: Copies) -> None:
         self.loader, self.copies = loader, copies
         self.batch_sampler, self.dataset = loader.batch_sampler, loader.dataset
 

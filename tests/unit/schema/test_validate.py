@@ -275,6 +275,7 @@ class TestRulesBetweenSections:
                 {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed"},
                 IMPLEMENTATION,
             ),
+            ({"dataloader.workers": "threads"}, "dataloader.workers"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
