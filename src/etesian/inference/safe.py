@@ -24,22 +24,16 @@ from etesian.files import atomic_path, write_json
 from etesian.graph.pack import unpack_graph
 from etesian.inference.assemble import assemble
 from etesian.inference.forecaster import Forecaster
+from etesian.inference.layout import METADATA, TENSORS
 from etesian.kernels.interchange import differences, key_of, named
 from etesian.kernels.record import KernelRecord, from_json
 from etesian.kernels.resolve import COMPONENTS, resolve_kernels
 from etesian.schema.validate import validate_section
 
-TENSORS, METADATA = "model.safetensors", "metadata.json"
-
 VERSION = 1
 """Version of the layout."""
 
 _MEND = "name a folder such as checkpoints/inference-last, as a run wrote it"
-
-
-def is_safe(path: Path) -> bool:
-    """Tell whether a path is such a folder."""
-    return (path / TENSORS).is_file() and (path / METADATA).is_file()
 
 
 def write_forecaster(

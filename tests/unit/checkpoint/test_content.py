@@ -36,7 +36,7 @@ def test_another_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     torch.save(checkpoint, tmp_path / "old.ckpt")
     with pytest.raises(UserError, match=r"of format 1, written by etesian 0\.0\.1") as caught:
         load_checkpoint(tmp_path / "old.ckpt")
-    assert caught.value.problems[0].allowed == "format 2"
+    assert caught.value.problems[0].allowed == "format 3"
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
