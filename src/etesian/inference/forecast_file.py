@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+import zarr
 from numpy.typing import NDArray
 
 from etesian.errors import UserError
@@ -76,7 +77,7 @@ def describe(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     long_name = str(entry.get("description", parameter))
     if mars.get("levtype") == "pl" and level is not None:
         long_name += f" at {level} hPa"
-    elif (height := _HEIGHTS.get(parameter.rstrip("tduv"))) and parameter in STANDARD_NAMES:
+    elif parameter in STANDARD_NAMES and (height := _HEIGHTS.get(parameter[:-1])):
         long_name += f" at {height}"
     attributes = {"long_name": long_name}
     if units:
@@ -112,22 +113,35 @@ def check_target(path: Path, *, force: bool) -> None:
 
 
 def write(dataset: xr.Dataset, path: Path) -> None:
-    """Write a forecast, whole or not at all; dates in whole seconds."""
+    """Write a forecast, whole or not at all; dates in whole seconds since its start."""
     start = dataset["forecast_reference_time"].dt.strftime("%Y-%m-%dT%H:%M:%S").item()
     dates = {"units": f"seconds since {start}", "dtype": "int64"}
-    encoding: dict[str, Any] = {"time": dates, "forecast_reference_time": dates}
-    encoding |= {name: {"_FillValue": None} for name in dataset.variables if name not in encoding}
+    for name, variable in dataset.variables.items():
+        is_date = name in ("time", "forecast_reference_time")
+        variable.encoding = dates if is_date else {"_FillValue": None}
     if path.suffix == ".nc":
         with atomic_path(path) as temporary:
-            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=encoding)
+            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name[:40]}.", dir=path.parent) as folder:
         made = Path(folder) / path.name
-        dataset.to_zarr(made, encoding=encoding, consolidated=True)
+        _write_zarr(dataset, made)
         if path.exists():
             shutil.rmtree(path)
         os.replace(made, path)
+
+
+def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
+    """Write a store of format 2 as xarray reads it; xarray itself writes with zarr 3 only."""
+    variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
+    root = zarr.open_group(str(path), mode="w")
+    root.attrs.update(attributes)
+    for name, variable in variables.items():
+        encoded = xr.conventions.encode_cf_variable(variable, name=str(name))
+        array = root.create_dataset(name, data=np.asarray(encoded.values), fill_value=None)
+        array.attrs.update({"_ARRAY_DIMENSIONS": list(encoded.dims), **encoded.attrs})
+    zarr.consolidate_metadata(str(path))
 
 
 def _places(
