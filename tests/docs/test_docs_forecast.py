@@ -1,4 +1,4 @@
-"""The forecast that docs/checkpoints.md shows, from a dataset with more variables in another order; docs/inference.md."""
+"""The forecast that docs/checkpoints.md shows, from a dataset with more variables, and what docs/inference.md loads."""
 
 from __future__ import annotations
 

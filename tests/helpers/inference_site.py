@@ -8,8 +8,8 @@ from pathlib import Path
 from library_site import LibrarySite, run_python
 
 INFERENCE = LibrarySite(
-    "inference", ("anemoi/inference", "anemoi_inference-0.13.0.dist-info", "anytree", "git", "gitdb", "nvsmi.py", "smmap",
-                  "termcolor", "wcwidth")
+    "inference", ("anemoi/inference", "anemoi_inference-0.13.0.dist-info", "anytree", "git", "gitdb", "nvsmi.py",
+                  "smmap", "termcolor", "wcwidth")
 )  # fmt: skip
 
 

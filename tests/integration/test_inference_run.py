@@ -23,8 +23,23 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 DATE = "2000-01-10T06:00:00"
 STEPS = 20
 
-VARIABLES = ["t_850", "tp", "z_500", "insolation", "q_700", "cos_latitude", "sin_latitude", "2t", "cos_longitude",
-             "sin_longitude", "cos_julian_day", "sin_julian_day", "cos_local_time", "sin_local_time", "lsm"]  # fmt: skip
+VARIABLES = [
+    "t_850",
+    "tp",
+    "z_500",
+    "insolation",
+    "q_700",
+    "cos_latitude",
+    "sin_latitude",
+    "2t",
+    "cos_longitude",
+    "sin_longitude",
+    "cos_julian_day",
+    "sin_julian_day",
+    "cos_local_time",
+    "sin_local_time",
+    "lsm",
+]
 """Roles mixed, so that a wrong order of any index shows."""
 
 OPTIONS = [

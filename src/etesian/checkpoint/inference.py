@@ -86,9 +86,7 @@ class InferenceCheckpoint:
         forecaster.about = about(checkpoint["etesian"], checkpoint, source, self.kernels.records, self.parities)
         write_inference(self.folder / FILE, forecaster)
         content = self.content
-        write_forecaster(
-            self.folder / FOLDER, forecaster, content["graph"], content["statistics"], uuid.uuid4().hex
-        )
+        write_forecaster(self.folder / FOLDER, forecaster, content["graph"], content["statistics"], uuid.uuid4().hex)
         self.written = True
 
     def needs(self) -> str:

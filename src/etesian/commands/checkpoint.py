@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Print what a checkpoint of a run, or an exported one, holds.",
         epilog="example:\n  anemoi-training checkpoint describe outputs/first/checkpoints/best.ckpt\n",
     )
-    describe.add_argument("checkpoint", metavar="FILE", type=Path, help="a checkpoint, or a folder such as inference-last")
+    describe.add_argument(
+        "checkpoint", metavar="FILE", type=Path, help="a checkpoint, or a folder such as inference-last"
+    )
     describe.add_argument("--json", action="store_true", help="print JSON")
     export = actions.add_parser(
         "export",
@@ -99,8 +101,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         f"{model['parameters']:,} parameters",
         "trained": f"{summary['step']:,} steps, epoch {summary['epoch']}, {summary['precision']}",
         "data": f"{dataset['dates']:,} dates, {dataset['first']} to {dataset['last']}; run {summary['run']}",
-        "input": f"{summary['multistep_input']} states, {summary['timestep']} apart: "
-        f"{', '.join(variables['input'])}",
+        "input": f"{summary['multistep_input']} states, {summary['timestep']} apart: {', '.join(variables['input'])}",
         "forcing": ", ".join(variables["forcing"]) or "none",
         "output": ", ".join(variables["output"]),
         "graph": _counts(graph["nodes"], "nodes") + "; " + _counts(graph["edges"], "edges"),

@@ -144,14 +144,10 @@ def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
     zarr.consolidate_metadata(str(path))
 
 
-def _places(
-    latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]
-) -> tuple[dict[str, Any], dict[str, int]]:
+def _places(latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the coordinates of the grid and its dimensions with their sizes."""
     names = {"latitude": (latitudes, "degrees_north", "Y"), "longitude": (longitudes, "degrees_east", "X")}
-    about = {
-        name: {"standard_name": name, "long_name": name, "units": units} for name, (_, units, _) in names.items()
-    }
+    about = {name: {"standard_name": name, "long_name": name, "units": units} for name, (_, units, _) in names.items()}
     columns = int(np.argmax(latitudes != latitudes[0])) or latitudes.size
     if latitudes.size % columns == 0 and columns < latitudes.size:
         rows, row = latitudes.reshape(-1, columns), longitudes.reshape(-1, columns)

@@ -1,8 +1,8 @@
 """A forecaster without pickle: a folder of ``model.safetensors`` and ``metadata.json``.
 
 The tensors are ``weights/...``, ``graph/nodes/KIND/...``, ``graph/edges/KIND/...``, ``statistics/...`` and
-``coordinates/...``; everything else is JSON. Both files carry the same ``id``, so that two that were not written together
-are told apart.
+``coordinates/...``; everything else is JSON. Both files carry the same ``id``, so that two that were not written
+together are found out.
 """
 
 from __future__ import annotations

@@ -143,7 +143,9 @@ def test_what_can_not_be_known(model: Persistence, store: Store) -> None:
 
 def test_another_formula_is_refused(model: Persistence, store: Store) -> None:
     store.data[:, store.variables.index("insolation")] += 0.01
-    with pytest.raises(UserError, match=r"'insolation' of the dataset is 0\.01 apart from what the Anemoi tools compute"):
+    with pytest.raises(
+        UserError, match=r"'insolation' of the dataset is 0\.01 apart from what the Anemoi tools compute"
+    ):
         run(model, store)
 
 
