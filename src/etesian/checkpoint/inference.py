@@ -89,12 +89,12 @@ class InferenceCheckpoint:
         write_forecaster(self.folder / FOLDER, forecaster, content["graph"], content["statistics"], uuid.uuid4().hex)
         self.written = True
 
-    def needs(self) -> str:
-        """Say which kernels make inference need more than PyTorch; empty where none does."""
+    def needs(self) -> list[str]:
+        """Say in a line which kernels make inference need more than PyTorch; no line where none does."""
         if not self.reasons:
-            return ""
+            return []
         libraries = ", ".join(dict.fromkeys(record.library or record.target for record in self.own))
-        return f"{FILE} needs {libraries} where it is to run: {'; '.join(self.reasons)}"
+        return [f"{FILE} needs {libraries} where it is to run: {'; '.join(self.reasons)}"]
 
     def _build(self) -> Forecaster:
         content = self.content

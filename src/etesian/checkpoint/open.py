@@ -34,7 +34,9 @@ def open_forecaster(path: Path) -> Forecaster:
         If it can't be read, or a kernel of it is not installed or has another meaning here.
     """
     if path.is_dir():
-        return read_forecaster(path)
+        forecaster = read_forecaster(path)
+        check_about(path, forecaster.about)
+        return forecaster
     loaded = load_file(path)
     if isinstance(loaded, Forecaster) and loaded.about:
         check_about(path, loaded.about)

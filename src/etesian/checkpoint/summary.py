@@ -30,31 +30,16 @@ def summarise(path: Path) -> dict[str, Any]:
         ``step`` and ``epoch`` (done), ``precision``, ``model`` (``kind``, ``channels``, ``layers``, ``parameters``),
         ``variables`` (``input``, ``output``, ``forcing``, ``diagnostic``), ``multistep_input``, ``timestep``, ``run``
         (its name), ``dataset`` (``first`` and ``last`` date of the training, ``dates``, ``arguments`` of
-        ``open_dataset``), ``graph`` (``fingerprint``, ``nodes``, ``edges``), ``kernels`` (records), ``compile`` (classes of modules that the run
-        compiled, beside what the records have, each with ``module`` and ``options``) and, of an exported one,
-        ``exported`` (what it was made from, and how far its kernels are from those before).
+        ``open_dataset``), ``graph`` (``fingerprint``, ``nodes``, ``edges``), ``kernels`` (records), ``compile``
+        (classes of modules that the run compiled, beside what the records have, each with ``module`` and ``options``)
+        and, of an exported one, ``exported`` (what it was made from, and how far its kernels are from those before).
 
     Raises
     ------
     UserError
         If the file is neither.
     """
-    loaded = None if path.is_dir() else load_file(path, lazily=True)
-    if loaded is None:
-        content, shapes = read_about(path)
-        contains, step, epoch = "inference", content["exported"]["step"], content["exported"]["epoch"]
-        parameters = sum(prod(shape) for name, shape in shapes.items() if name.startswith("weights/model."))
-    elif isinstance(loaded, Forecaster) and loaded.about:
-        content, contains = loaded.about, "inference"
-        check_about(path, content)
-        step, epoch = content["exported"]["step"], content["exported"]["epoch"]
-        parameters = sum(weight.numel() for weight in loaded.model.parameters())
-    elif isinstance(loaded, nn.Module):
-        raise UserError(f"{path} holds a {type(loaded).__name__} that tells nothing of itself", where=str(path))
-    else:
-        check_format(path, loaded)
-        content, contains, parameters = loaded["etesian"], "training", _count(loaded["state_dict"])
-        step, epoch = loaded["global_step"], loaded["epoch"]
+    content, contains, counters, parameters = _read(path)
     config, variables = content["config"], variables_of(content)
     summary = {
         "file": str(path),
@@ -62,8 +47,8 @@ def summarise(path: Path) -> dict[str, Any]:
         "contains": contains,
         "etesian": content["version"],
         "format": content["format"],
-        "step": step,
-        "epoch": epoch,
+        "step": counters["global_step" if contains == "training" else "step"],
+        "epoch": counters["epoch"],
         "precision": config["training"]["precision"],
         "model": {
             "kind": config["model"]["kind"],
@@ -82,6 +67,24 @@ def summarise(path: Path) -> dict[str, Any]:
         "compile": [entry for entry in config["model"].get("compile") or [] if entry.get("module")],
     }
     return summary | ({"exported": content["exported"]} if contains == "inference" else {})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str, dict[str, Any], int]:
+    """Return what a checkpoint tells of its experiment, what it is for, its counters and the number of parameters."""
+    if path.is_dir():
+        content, shapes = read_about(path)
+        check_about(path, content)
+        parameters = sum(prod(shape) for name, shape in shapes.items() if name.startswith("weights/model."))
+        return content, "inference", content["exported"], parameters
+    loaded = load_file(path, lazily=True)
+    if isinstance(loaded, Forecaster) and loaded.about:
+        check_about(path, loaded.about)
+        parameters = sum(weight.numel() for weight in loaded.model.parameters())
+        return loaded.about, "inference", loaded.about["exported"], parameters
+    if isinstance(loaded, nn.Module):
+        raise UserError(f"{path} holds a {type(loaded).__name__} that tells nothing of itself", where=str(path))
+    check_format(path, loaded)
+    return loaded["etesian"], "training", loaded, _count(loaded["state_dict"])
 
 
 def graph_summary(packed: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def write_forecaster(
 
 
 def read_about(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """Return what a folder tells of its forecaster, and the shapes of its tensors, which stay on disk.
+    """Return what a folder tells of its forecaster, and the shapes of its tensors; most of them stay on disk.
 
     Raises
     ------
@@ -86,7 +86,8 @@ def read_about(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]
     content = _read_json(folder)
     with _opened(folder, content) as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return content["about"], shapes
+        coordinates = {name: file.get_tensor(name) for name in shapes if name.startswith("coordinates/")}
+    return content["about"] | {"coordinates": _group(coordinates, "coordinates/")}, shapes
 
 
 def read_forecaster(folder: Path) -> Forecaster:
@@ -174,7 +175,8 @@ def _read_json(folder: Path) -> dict[str, Any]:
         content = json.loads((folder / METADATA).read_text())
     except (ValueError, OSError) as cause:
         raise _damaged(folder, f"{METADATA} is not JSON: {cause}") from cause
-    if not isinstance(content, dict) or not {"version", "id", "fingerprint", "about"} <= set(content):
+    parts = {"version", "id", "fingerprint", "about"}
+    if not isinstance(content, dict) or not parts <= set(content) or not isinstance(content["about"], dict):
         raise _damaged(folder, f"{METADATA} is not what was written")
     if content["version"] != VERSION:
         raise UserError(f"{folder} is of version {content['version']!r}", where=str(folder / METADATA),

@@ -140,9 +140,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster, compilation, origin)
-        for line in start.changes if start is not None else ():
-            print(line, flush=True)
-        if line := inference.needs():
+        for line in [*(start.changes if start is not None else ()), *inference.needs()]:
             print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
         if path is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
