@@ -147,7 +147,7 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
-        write_json(run.path / "environment.json", environment(command))
+        write_json(run.path / "environment.json", content["run"]["environment"])
     del start
     with together(trainer), naming_kernels(experiment.kernels):
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
