@@ -17,7 +17,11 @@ LATITUDES, LONGITUDES = np.array([90.0, 51.5, 0.0, -33.0, -90.0]), np.array([0.0
 def test_they_are_those_of_the_ecosystem(date: str) -> None:
     names = [*OF_PLACE, *OF_SEASON, *OF_HOUR]
     fields = ekd.from_source(
-        "forcings", latitudes=LATITUDES, longitudes=LONGITUDES, date=[datetime.datetime.fromisoformat(date)], param=names
+        "forcings",
+        latitudes=LATITUDES,
+        longitudes=LONGITUDES,
+        date=[datetime.datetime.fromisoformat(date)],
+        param=names,
     )
     for name, field in zip(names, fields, strict=True):
         ours = computed(name, np.datetime64(date), LATITUDES, LONGITUDES)
