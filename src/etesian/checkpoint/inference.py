@@ -62,7 +62,7 @@ class InferenceCheckpoint:
         self.own = [record for record, _ in used]
         self.reasons = [f"{named(record)} ({'; '.join(reasons)})" for record, reasons in used]
         self.config = validate_config(remapped(content["config"], mappings))
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             self.kernels = resolve_kernels(self.config.model, preset=PLAIN, overrides=[])
             changed = differences(stored, self.kernels.records, self.config.model)
             self.parities = check_parity(changed, self.kernels, self.config.model, device)
