@@ -60,7 +60,9 @@ class InferenceCheckpoint:
             mappings.setdefault(record.component, {})[record.slot] = {"_target_": record.target, **record.arguments}
         used = [(record, reasons) for record, reasons in kept if not record.note.startswith("not used")]
         self.own = [record for record, _ in used]
-        self.reasons = [f"{named(record)} ({'; '.join(reasons)})" for record, reasons in used]
+        self.reasons = [
+            f"{record.component}.{record.slot}: {named(record)}, as {' and '.join(reasons)}" for record, reasons in used
+        ]
         self.config = validate_config(remapped(content["config"], mappings))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             self.kernels = resolve_kernels(self.config.model, preset=PLAIN, overrides=[])

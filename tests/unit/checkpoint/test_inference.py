@@ -146,8 +146,10 @@ def test_a_kernel_without_a_plain_counterpart_is_told_of(tmp_path: Path, monkeyp
     inference = write(tmp_path, "model.layer_kernels.LayerNorm={_target_: own_norms.OwnNorm}")
     assert [record.target for record in inference.own] == ["own_norms.OwnNorm"]
     (line,) = inference.needs()
-    assert line.startswith(f"{FILE} needs ")
-    assert "own_norms.OwnNorm" in line
+    assert line == (
+        f"{FILE} needs {tmp_path / 'own_norms.py'} where it is to run: model.LayerNorm: own_norms.OwnNorm(eps=1e-05), "
+        "as family 'custom:own_norms.OwnNorm' has no kernel in plain PyTorch"
+    )
     assert write(tmp_path).needs() == []
     for name in (FILE, FOLDER):
         assert summarise(tmp_path / name)["model"]["channels"] == 16
