@@ -31,6 +31,7 @@ from etesian.data.grids import Grid, gaussian_latitudes, named_grid, reduced
 from etesian.errors import EXIT_CODE, UserError, format_error
 from etesian.graph.build import DATA_TO_HIDDEN, HIDDEN_TO_DATA, HIDDEN_TO_HIDDEN, add_edges
 from etesian.graph.edges import Edges
+from etesian.graph.tiles import spatial_order
 from etesian.kernels.bench.candidates import Candidate, candidates
 from etesian.kernels.bench.cases import Case, make_case
 from etesian.kernels.bench.results import KernelResult, ShapeResult, write_results
@@ -188,10 +189,12 @@ def build_graph(grid_name: str, level: int, cutoff_factor: float = 0.6) -> dict[
     )
     graph = HeteroData()
     add_edges(graph, np.deg2rad(np.stack([grid.latitudes, grid.longitudes], axis=1)), settings)
-    return {
-        (src, to, dst): Edges.from_sorted(graph[src, to, dst].edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        for src, to, dst in graph.edge_types
-    }
+    order = {name: spatial_order(graph[name].x) for name in graph.node_types}
+    found = {}
+    for src, to, dst in graph.edge_types:
+        edges = Edges.from_sorted(graph[src, to, dst].edge_index, graph[src].num_nodes, graph[dst].num_nodes)
+        found[src, to, dst] = edges.with_tiles(order[src], order[dst])
+    return found
 
 
 def n320() -> Grid:
@@ -207,7 +210,7 @@ def even_edges(nodes: int, degree: int) -> Edges:
     dst = torch.arange(nodes).repeat_interleave(degree)
     src = (dst + torch.randint(-200, 201, dst.shape, generator=generator)).clamp(0, nodes - 1)
     order = torch.argsort(dst * nodes + src)
-    return Edges.from_sorted(torch.stack([src[order], dst[order]]), nodes, nodes)
+    return Edges.from_sorted(torch.stack([src[order], dst[order]]), nodes, nodes).with_tiles()
 
 
 def bench(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from etesian.graph.tiles import EdgeTiles, make_tiles
+
 
 @dataclass(frozen=True)
 class Edges:
@@ -24,6 +26,8 @@ class Edges:
         Edges ``src_perm[src_ptr[j] : src_ptr[j + 1]]`` leave source node j.
     num_src, num_dst : int
         Number of nodes on each side.
+    tiles : EdgeTiles or None
+        The edges in tiles, where :meth:`with_tiles` made them.
     """
 
     src: Tensor
@@ -33,6 +37,7 @@ class Edges:
     src_ptr: Tensor
     num_src: int
     num_dst: int
+    tiles: EdgeTiles | None = None
 
     @property
     def num_edges(self) -> int:
@@ -66,6 +71,19 @@ class Edges:
         src_perm = torch.argsort(src, stable=True)
         return cls(src, dst, _pointers(dst, num_dst), src_perm, _pointers(src, num_src), num_src, num_dst)
 
+    def with_tiles(self, src_order: Tensor | None = None, dst_order: Tensor | None = None) -> Edges:
+        """Return the same edges in tiles as well, for the kernels that want them.
+
+        Parameters
+        ----------
+        src_order, dst_order : Tensor, optional
+            All nodes of a side in an order that keeps near ones together, as
+            :func:`etesian.graph.tiles.spatial_order` gives it; else as they are numbered. It is a question of speed.
+        """
+        sizes = (self.num_src, self.num_dst)
+        tiles = make_tiles(self.src.cpu(), self.dst.cpu(), *sizes, src_order, dst_order).to(self.src.device)
+        return replace(self, tiles=tiles)
+
     def repeated(self, copies: int) -> Edges:
         """Return `copies` graphs side by side, as a batch folded into the nodes needs them.
 
@@ -89,6 +107,7 @@ class Edges:
             src_ptr=shift_pointers(self.src_ptr),
             num_src=copies * self.num_src,
             num_dst=copies * self.num_dst,
+            tiles=None if self.tiles is None else self.tiles.repeated(copies, self.num_src, self.num_dst, self.num_edges),
         )
 
     def to(self, device: torch.device | str) -> Edges:
@@ -100,6 +119,7 @@ class Edges:
             dst_ptr=self.dst_ptr.to(device),
             src_perm=self.src_perm.to(device),
             src_ptr=self.src_ptr.to(device),
+            tiles=None if self.tiles is None else self.tiles.to(device),
         )
 
 

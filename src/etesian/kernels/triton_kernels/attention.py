@@ -73,10 +73,10 @@ class TritonGraphAttention(nn.Module):
             graph has 2^31 nodes or edges.
         """
         self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
-        out, _, _ = graph_attention(
-            query, key, value, edge_attr, edge_weight, edge_bias,
-            edges.src, edges.dst, edges.dst_ptr, edges.src_perm, edges.src_ptr, self.tune,
-        )  # fmt: skip
+        assert edges.tiles is not None
+        out, _ = graph_attention(
+            query, key, value, edge_attr, edge_weight, edge_bias, edges.tiles.tensors(), self.tune
+        )
         return out
 
     def _check(
@@ -90,6 +90,8 @@ class TritonGraphAttention(nn.Module):
         edges: Edges,
     ) -> None:
         """Refuse what the kernels would read past the end of; shapes only, nothing waits for the device."""
+        if edges.tiles is None:
+            raise ValueError("the edges are not in tiles: edges.with_tiles() makes them")
         if max(edges.num_dst, edges.num_src, edges.num_edges) > MOST:
             raise ValueError(f"the graph has more than {MOST} nodes or edges")
         heads, channels, features = self.num_heads, self.head_channels, edge_attr.shape[-1]

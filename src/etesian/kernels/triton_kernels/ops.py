@@ -14,10 +14,11 @@ import torch
 import triton
 from torch import Tensor
 
+from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels import backward, launch
-from etesian.kernels.triton_kernels.scores import scores_kernel
+from etesian.kernels.triton_kernels.pairs import pairs_kernel
 
-INTERPRETED = not isinstance(scores_kernel, triton.runtime.JITFunction)
+INTERPRETED = not isinstance(pairs_kernel, triton.runtime.JITFunction)
 """Whether Triton's interpreter runs the kernels, on a CPU, as ``TRITON_INTERPRET=1`` asks."""
 
 
@@ -29,21 +30,17 @@ def graph_attention(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
-    dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
     tune: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Attend over edges that are sorted by destination.
 
     Parameters
     ----------
     query, key, value, edge_attr, edge_weight, edge_bias
         As in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
-    src, dst, dst_ptr, src_perm, src_ptr : Tensor
-        As in :class:`etesian.graph.edges.Edges`, int32 or int64.
+    tiles : list of Tensor
+        The edges, as :meth:`etesian.graph.tiles.EdgeTiles.tensors` lists them.
     tune : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
 
@@ -51,10 +48,8 @@ def graph_attention(
     -------
     out : Tensor, shape (N_dst, H, C)
         In the dtype of the query.
-    scores : Tensor, shape (H, M)
-        Scores to the base 2, for the backward pass.
-    normalisers : Tensor, shape (H, N_dst)
-        log2 of the sum of 2^score over the edges into each node, likewise.
+    alphas : Tensor, shape (H, M)
+        The weights of the edges, for the backward pass.
 
     Raises
     ------
@@ -62,7 +57,9 @@ def graph_attention(
         If the tensors are on a device that Triton has no kernels for.
     """
     with _on(query):
-        return launch.forward(query, key, value, edge_attr, edge_weight, edge_bias, src, dst_ptr, measure=tune)
+        return launch.forward(
+            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), measure=tune
+        )
 
 
 @graph_attention.register_fake
@@ -73,35 +70,25 @@ def _(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
-    dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
     tune: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    heads, wide = query.shape[1], launch.wide(query.dtype)
+) -> tuple[Tensor, Tensor]:
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    scores = query.new_empty((heads, edge_attr.shape[0]), dtype=wide)
-    return out, scores, query.new_empty((heads, query.shape[0]), dtype=wide)
+    shape = (query.shape[1], edge_attr.shape[0])
+    return out, query.new_empty(shape, dtype=launch.wide(query.dtype))
 
 
 @torch.library.custom_op("etesian::graph_attention_backward", mutates_args=())
 def graph_attention_backward(
     grad: Tensor,
-    scores: Tensor,
-    normalisers: Tensor,
+    alphas: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
-    dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -111,9 +98,9 @@ def graph_attention_backward(
     ----------
     grad : Tensor, shape (N_dst, H, C)
         Gradient of the output.
-    scores, normalisers : Tensor
+    alphas : Tensor, shape (H, M)
         What :func:`graph_attention` returned beside the output.
-    query, key, value, edge_attr, edge_weight, edge_bias, src, dst, dst_ptr, src_perm, src_ptr, tune
+    query, key, value, edge_attr, edge_weight, edge_bias, tiles, tune
         What it was called with.
     needed : list of bool
         Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What
@@ -122,27 +109,21 @@ def graph_attention_backward(
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
     with _on(query):
         return backward.backward(
-            grad, scores, normalisers, inputs, src, dst, dst_ptr, src_perm, src_ptr,
-            backward.Needed(*needed), measure=tune,
+            grad, alphas, inputs, EdgeTiles(*tiles), backward.Needed(*needed), measure=tune
         )  # fmt: skip
 
 
 @graph_attention_backward.register_fake
 def _(
     grad: Tensor,
-    scores: Tensor,
-    normalisers: Tensor,
+    alphas: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
-    dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -151,22 +132,21 @@ def _(
     return [t.new_empty(t.shape) if wanted else query.new_empty(0) for t, wanted in asked]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.tune = inputs
-    _, scores, normalisers = output
-    ctx.save_for_backward(*tensors, scores, normalisers)
-    ctx.mark_non_differentiable(scores, normalisers)
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, tiles, ctx.tune = inputs
+    ctx.save_for_backward(*tensors, output[1], *tiles)
+    ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    inputs, alphas, tiles = ctx.saved_tensors[:6], ctx.saved_tensors[6], ctx.saved_tensors[7:]
     if grad is None:
-        return (None,) * 12
-    *tensors, scores, normalisers = ctx.saved_tensors
+        return (*[None] * 6, [None] * len(tiles), None)
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, scores, normalisers, *tensors, needed, ctx.tune)
-    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *[None] * 6)
+    gradients = graph_attention_backward(grad, alphas, *inputs, list(tiles), needed, ctx.tune)
+    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), [None] * len(tiles), None)
 
 
 graph_attention.register_autograd(_backward, setup_context=_save)
