@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
+    ("forecast", "etesian.commands.forecast", "forecast from one date with a trained model; write NetCDF or zarr"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )
@@ -45,6 +46,7 @@ _MEMORY = {
     "dataloader.batch_size; gradient_checkpointing: true",
     "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
     "graph": "a smaller graph.nodes.hidden.resolution",
+    "forecast": "a shorter --lead-time, or a machine with more memory",
     "checkpoint": "a machine with more memory, or with less in use",
 }
 """What helps a command that runs out of memory; the others have the model of ``train``."""

@@ -101,6 +101,8 @@ def test_a_shown_file_is_right(block: Block, folder: Path, monkeypatch: pytest.M
     write_files(block.page, folder, monkeypatch)
     name = str(file_name(block))
     content = yaml.safe_load(block.text)
+    if "checkpoint" in content:  # a forecast of anemoi-inference, which tests/integration/test_inference_run.py runs
+        return
     if "defaults" not in content:  # a recipe of anemoi-datasets
         assert {"dates", "input"} <= set(content)
         return

@@ -1,4 +1,7 @@
-"""The forecaster: normalise, one step, roll out, de-normalise."""
+"""The forecaster: normalise, one step, roll out, de-normalise.
+
+A whole one, pickled, is a checkpoint for inference: unpickling imports this module, and neither Lightning nor Hydra.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from torch import Tensor, nn
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.data.variables import Variables
+
+DATASET = "data"
+"""Name of the one dataset, where tools can tell several apart."""
 
 
 class Forecaster(nn.Module):
@@ -32,7 +38,7 @@ class Forecaster(nn.Module):
     Attributes
     ----------
     about : dict
-        Where it comes from: empty, or filled by ``checkpoint export``.
+        Where it comes from: empty, or what :func:`etesian.checkpoint.inference.about` returns.
 
     Notes
     -----
@@ -154,6 +160,42 @@ class Forecaster(nn.Module):
         self._refuse_nan(prepared, steps)
         forecasts = torch.stack(list(self.forecast_normalised(prepared, steps)), dim=1)
         return self.normalizer.denormalize(forecasts, self.variables.data_output)
+
+    def predict_step(
+        self, x: dict[str, Tensor], fcstep: int | None = None, step: Any = None, date: Any = None
+    ) -> dict[str, Tensor]:
+        """Forecast the next state in physical units, as anemoi-inference asks for it.
+
+        Parameters
+        ----------
+        x : dict
+            Under ``"data"`` the input states (1, T_in, G, V_in), physical units, variables as ``variables.input``
+            names them.
+        fcstep, step, date : optional
+            Number, lead time and date of the step; the model needs none of them.
+
+        Returns
+        -------
+        dict
+            Under ``"data"`` the next state (1, 1, 1, G, V_out), physical units, of the dtype of `x`, variables as
+            ``variables.output`` names them.
+
+        Raises
+        ------
+        ValueError
+            If `x` holds other datasets, another shape, or NaNs that no imputer fills.
+        """
+        if set(x) != {DATASET}:
+            raise ValueError(f"the datasets are {', '.join(map(repr, x)) or 'none'}, not {DATASET!r}")
+        states, inputs = x[DATASET], self.variables.input
+        if states.dim() != 4 or states.shape[1] != self.multistep_input or states.shape[-1] != len(inputs):
+            raise ValueError(
+                f"x has the shape {tuple(states.shape)}, not (batch, {self.multistep_input} states, grid points, "
+                f"{len(inputs)} variables); the variables are {', '.join(inputs)}"
+            )
+        whole = states.new_zeros(*states.shape[:-1], len(self.variables.names))  # [B, T_in, G, V]
+        whole[..., self.variables.data_input] = states
+        return {DATASET: self.rollout(whole[:, :, None], 1).to(states.dtype)}
 
     def _checked(self, x: Tensor, steps: int) -> Tensor:
         """Return `x` in the model's dtype, if it can be rolled out."""

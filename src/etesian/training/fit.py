@@ -17,8 +17,10 @@ from rich.console import Console
 from torch_geometric.data import HeteroData
 
 from etesian.checkpoint.content import describe_experiment, kernels_of
+from etesian.checkpoint.inference import InferenceCheckpoint
 from etesian.checkpoint.mapping import check_mapping, library_changes
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
+from etesian.data.description import coordinates_of, describe_dataset
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
@@ -30,7 +32,7 @@ from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
-from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
@@ -133,7 +135,9 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
     check_length(config.diagnostics.benchmark_profiler, run_steps, "diagnostics.benchmark_profiler")
-    trainer = build_trainer(experiment, graph, run, run_steps, compilation)
+    content = describe(experiment, graph, run.run_id, command)
+    inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
+    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
@@ -141,27 +145,49 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster, compilation, origin)
-        for line in start.changes if start is not None else ():
+        for line in [*(start.changes if start is not None else ()), *inference.needs()]:
             print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
         if path is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
-        write_json(run.path / "environment.json", environment(command))
+        write_json(run.path / "environment.json", content["run"]["environment"])
     del start
     with together(trainer), naming_kernels(experiment.kernels):
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
+    if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
+        inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
+def describe(experiment: Experiment, graph: HeteroData, run_id: str, command: list[str]) -> dict[str, Any]:
+    """Return what the checkpoints of a run hold of its experiment."""
+    data = experiment.splits.training
+    return describe_experiment(
+        resolved(experiment.config),
+        experiment.kernels.records,
+        experiment.variables,
+        data.statistics,
+        graph,
+        dataset=describe_dataset(data, experiment.step),
+        coordinates=coordinates_of(data),
+        run={"id": run_id, "environment": environment(command)},
+    )
+
+
 def build_trainer(
-    experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int, compilation: Compilation | None = None
+    experiment: Experiment,
+    content: dict[str, Any],
+    run: RunFolder,
+    run_steps: int,
+    compilation: Compilation | None = None,
+    inference: InferenceCheckpoint | None = None,
 ) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
@@ -172,9 +198,6 @@ def build_trainer(
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
-    content = describe_experiment(
-        resolved(config), experiment.kernels.records, experiment.variables, experiment.splits.training.statistics, graph
-    )
     callbacks: list[Callback] = [
         RunState(content),
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
@@ -195,7 +218,7 @@ def build_trainer(
         logger=loggers,
         callbacks=callbacks,
         profiler=None if profiler is None else profiler.clock,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(inference)],
         default_root_dir=run.path,
         enable_progress_bar=diagnostics.enable_progress_bar,
     )

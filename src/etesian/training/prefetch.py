@@ -45,7 +45,8 @@ class DeviceBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin an epoch now: the order of the samples is settled here, not when the first is asked for."""
-        return self._one_ahead(iter(self.loader))
+        batches: Iterator[Batch] = iter(self.loader)  # type: ignore[arg-type]
+        return self._one_ahead(batches)
 
     def _one_ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         coming = self._begin(batches)

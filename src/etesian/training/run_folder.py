@@ -55,7 +55,7 @@ class RunFolder:
         last = self.checkpoints / "last.ckpt"
         if last.is_file():
             return last
-        others = sorted(file.name for file in self.checkpoints.glob("*.ckpt"))
+        others = sorted(file.name for file in self.checkpoints.glob("*.ckpt") if not file.name.startswith("inference"))
         if others or last.exists():
             raise UserError(
                 f"the run folder {self.path} has no file last.ckpt to go on from",

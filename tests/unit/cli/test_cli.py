@@ -236,7 +236,17 @@ class TestOverridesAndOptions:
             "--output",
             "--steps",
         ]
-        assert NAMES == ["train", "profile", "config", "kernels", "graph", "checkpoint", "dataset", "version"]
+        assert NAMES == [
+            "train",
+            "profile",
+            "config",
+            "kernels",
+            "graph",
+            "checkpoint",
+            "forecast",
+            "dataset",
+            "version",
+        ]
 
 
 def options(command: str, action: str | None = None) -> list[str]:
