@@ -104,6 +104,11 @@ def make_tiles(
         Number of nodes on each side.
     src_order, dst_order : Tensor or None
         Numbers of all nodes of a side in an order that keeps near nodes together; None: as they are numbered.
+
+    Raises
+    ------
+    ValueError
+        If an order does not list each node once.
     """
     src_rank, dst_rank = _ranks(src_order, num_src), _ranks(dst_order, num_dst)
     pointers, edge = _pointers(torch.bincount(dst, minlength=num_dst)), torch.arange(dst.numel())
@@ -192,6 +197,8 @@ def _number_in_run(values: Tensor) -> Tensor:
 def _ranks(order: Tensor | None, num_nodes: int) -> Tensor:
     if order is None:
         return torch.arange(num_nodes)
+    if not torch.equal(order.long().sort().values, torch.arange(num_nodes)):
+        raise ValueError(f"an order of {num_nodes} nodes has to list each of 0 to {num_nodes - 1} once")
     ranks = torch.empty_like(order)
     ranks[order] = torch.arange(num_nodes)
     return ranks
