@@ -23,9 +23,6 @@ from etesian.files import write_json
 KERNELS = ("scores", "outputs", "slopes", "query_gradient", "source_gradients")
 """The kernels that have a choice."""
 
-CACHE_BYTES = 32 * 2**20
-"""Rows that are fetched again and again should fit into this: about what the last cache of a card holds."""
-
 
 @dataclass(frozen=True)
 class Cut:
