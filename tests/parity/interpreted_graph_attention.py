@@ -270,6 +270,8 @@ def test_another_device_is_refused() -> None:
     inputs = make_inputs(edges, 2, 4, 3, bias=True)
     with pytest.raises(ValueError, match="edge_attr is on meta, the query on cpu"):
         TritonGraphAttention(2, 4)(*inputs[:3], inputs[3].to("meta"), *inputs[4:], edges)
+    with pytest.raises(ValueError, match="the edges are on meta, the query on cpu"):
+        TritonGraphAttention(2, 4)(*inputs, edges.to("meta"))
 
 
 @pytest.mark.parametrize("position", range(6))

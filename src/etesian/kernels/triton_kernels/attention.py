@@ -27,6 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from etesian.graph.edges import Edges
+from etesian.graph.tiles import EdgeTiles
+from etesian.kernels.triton_kernels.backward import Inputs
 from etesian.kernels.triton_kernels.ops import graph_attention
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -77,36 +79,17 @@ class TritonGraphAttention(nn.Module):
         TypeError
             If a tensor has a dtype that the kernels don't know.
         ValueError
-            If a tensor has another shape than heads, channels and edges make it, or lies on another device, or the
-            graph has 2^31 nodes or edges.
+            If the edges are not in tiles, a tensor has another shape than heads, channels and edges make it or lies on
+            another device, or the graph has 2^31 nodes or edges.
         """
-        self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
-        assert edges.tiles is not None
-        out, _, _ = graph_attention(
-            query,
-            key,
-            value,
-            edge_attr,
-            edge_weight,
-            edge_bias,
-            edges.dst,
-            edges.tiles.tensors(),
-            edges.most,
-            self.tune,
-        )
+        inputs = query, key, value, edge_attr, edge_weight, edge_bias
+        tiles = self._check(inputs, edges)
+        out, _, _ = graph_attention(*inputs, edges.dst, tiles.tensors(), edges.most, self.tune)
         return out
 
-    def _check(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        edge_attr: Tensor,
-        edge_weight: Tensor,
-        edge_bias: Tensor | None,
-        edges: Edges,
-    ) -> None:
-        """Refuse what the kernels would read past the end of; shapes only, nothing waits for the device."""
+    def _check(self, inputs: Inputs, edges: Edges) -> EdgeTiles:
+        """Return the tiles; refuse what the kernels would read past the end of. Nothing waits for the device."""
+        query, key, value, edge_attr, edge_weight, edge_bias = inputs
         if edges.tiles is None:
             raise ValueError(
                 "the edges are not in tiles: edges.with_tiles() makes them; a model does for kernels whose class has "
@@ -114,6 +97,8 @@ class TritonGraphAttention(nn.Module):
             )
         if max(edges.num_dst, edges.num_src, edges.num_edges) > MOST:
             raise ValueError(f"the graph has more than {MOST} nodes or edges")
+        if edges.dst.device != query.device:
+            raise ValueError(f"the edges are on {edges.dst.device}, the query on {query.device}")
         heads, channels, features = self.num_heads, self.head_channels, edge_attr.shape[-1]
         due = {
             "query": (query, (edges.num_dst, heads, channels)),
@@ -131,3 +116,4 @@ class TritonGraphAttention(nn.Module):
                 raise TypeError(f"{name} is {tensor.dtype}; the Triton kernels know {', '.join(map(str, DTYPES))}")
             if tensor.device != query.device:
                 raise ValueError(f"{name} is on {tensor.device}, the query on {query.device}")
+        return edges.tiles
