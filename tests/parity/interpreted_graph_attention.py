@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from etesian.graph.edges import Edges
 from etesian.kernels.reference import ReferenceGraphAttention
-from etesian.kernels.triton_kernels import launch, tuning
+from etesian.kernels.triton_kernels import tuning
 from etesian.kernels.triton_kernels.attention import TritonGraphAttention
 from etesian.kernels.triton_kernels.ops import graph_attention, graph_attention_backward
 from etesian.kernels.triton_kernels.tuning import Cut, Work
@@ -32,19 +32,19 @@ CUTS = list({cut.heads_first: cut for cut in tuning.candidates(ANY)}.values())
 def some_edges() -> Edges:
     """18 nodes with 0 to 50 edges into each; the last has none, and neither have two of 15 sources.
 
-    Blocks of 16 rows on both sides, the last of them not full; up to 16 edges a node at once, 50 in turns.
+    Blocks of 16 rows on both sides, the last of them not full.
     """
     pairs = [(i % 13, i // 4) for i in range(60)] + [(i % 11, 16) for i in range(50)]
     return make_edges(pairs, 15, 18)
 
 
 def few_edges() -> Edges:
-    """40 nodes with 2 edges into each from 33: blocks of 32 rows on both sides, all edges of a node at once."""
+    """40 nodes with 2 edges into each from 33: blocks of 32 rows on both sides."""
     return make_edges([(i % 33, i // 2) for i in range(80)], 33, 40)
 
 
 def many_edges() -> Edges:
-    """3 nodes with 20, 33 and 70 edges into each: 32 at once."""
+    """3 nodes with 20, 33 and 70 edges into each, from 70 nodes: blocks of 16 destinations, of 32 sources."""
     return make_edges([(i % 9, 0) for i in range(20)] + [(i % 7, 1) for i in range(33)] + [(i, 2) for i in range(70)],
                       70, 3)  # fmt: skip
 
@@ -58,13 +58,9 @@ GRAPHS = {"some": some_edges, "few": few_edges, "many": many_edges, "mixed": mix
 
 
 def test_the_graphs_are_what_they_are_for() -> None:
-    made = {name: make() for name, make in GRAPHS.items()}
-    rows = {name: (edges.tiles.dst_rows, edges.tiles.src_rows) for name, edges in made.items()}
+    made = {name: make().tiles for name, make in GRAPHS.items()}
+    rows = {name: (tiles.dst_rows, tiles.src_rows) for name, tiles in made.items()}
     assert rows == {"some": (16, 16), "few": (32, 32), "many": (16, 32), "mixed": (32, 16)}
-    calls = {name: launch.Call(launch.Sizes.of(*(make_inputs(edges, 1, 1, 1, bias=False)[i] for i in (0, 1, 3))),
-                               edges.tiles, edges.most, False) for name, edges in made.items()}  # fmt: skip
-    found = {name: (call.edges_at_a_time, call.at_once) for name, call in calls.items()}
-    assert found == {"some": (16, False), "few": (16, True), "many": (32, False), "mixed": (16, True)}
 
 
 assert_exact = functools.partial(attention_cases.assert_agree, [TritonGraphAttention], ReferenceGraphAttention)
@@ -199,7 +195,7 @@ def test_some_gradients_only(asked: tuple[int, ...], graph: str, channels: int) 
 def test_the_operators_are_whole(dtype: torch.dtype, bias: bool) -> None:
     edges = some_edges()
     inputs = [None if t is None else t.detach().to(dtype) for t in make_inputs(edges, 2, 4, 3, bias=bias)]
-    graph = (edges.dst, edges.tiles.tensors(), edges.most)
+    graph = (edges.dst, *edges.tiles.tensors())
     leaves = [None if t is None else t.clone().requires_grad_() for t in inputs]
     torch.library.opcheck(graph_attention, (*leaves, *graph, False))
     out, alphas, projected = graph_attention(*inputs, *graph, False)
@@ -214,7 +210,7 @@ def test_the_operators_are_whole(dtype: torch.dtype, bias: bool) -> None:
 def test_the_operators_are_whole_without_edges(pairs: list, num_src: int, num_dst: int) -> None:
     edges = make_edges(pairs, num_src, num_dst)
     inputs = [t.detach().float().requires_grad_() for t in make_inputs(edges, 2, 4, 3, bias=True)]
-    torch.library.opcheck(graph_attention, (*inputs, edges.dst, edges.tiles.tensors(), edges.most, False))
+    torch.library.opcheck(graph_attention, (*inputs, edges.dst, *edges.tiles.tensors(), False))
 
 
 def test_it_compiles_to_one_graph() -> None:

@@ -50,6 +50,13 @@ def test_the_table_follows_the_width_of_a_head() -> None:
     assert warps == [1, 1, 2, 4, 8]
 
 
+def test_nothing_is_read_ahead_where_a_block_has_one_tile() -> None:
+    assert tuning.by_table(MESH).stages == 2
+    assert tuning.by_table(TO_DATA).stages == 1
+    of_sources = replace(TO_DATA, kernel="source_gradients")  # the sources are few: each has many edges
+    assert tuning.by_table(of_sources).stages == 2
+
+
 @pytest.mark.parametrize("work", EVERY_KERNEL, ids=lambda work: work.kernel)
 def test_the_table_knows_shapes_alone(work: Work) -> None:
     assert tuning.by_table(work) == tuning.by_table(replace(work, device=torch.device("cuda", 3)))
