@@ -67,6 +67,16 @@ class EdgeTiles:
         """Nodes of a block of sources."""
         return self.src_edges.shape[1]
 
+    @property
+    def dst_blocks(self) -> int:
+        """Blocks of destinations, B_dst; each copy of a graph has its own, so they may be more than nodes fill."""
+        return self.dst_ptr.shape[0] - 1
+
+    @property
+    def src_blocks(self) -> int:
+        """Blocks of sources, likewise."""
+        return self.src_ptr.shape[0] - 1
+
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in the order that the class takes them."""
         return [self.dst_nodes, self.dst_ptr, self.dst_slots, self.dst_edges,

@@ -104,6 +104,8 @@ def test_copies_are_the_tiles_of_graphs_side_by_side(graph: tuple[Edges, Order, 
     side_by_side = tiled.repeated(copies)
     assert side_by_side.tiles is not None
     assert_holds(side_by_side.tiles, edges.repeated(copies))
+    assert side_by_side.tiles.dst_blocks == copies * tiled.tiles.dst_blocks  # each copy pads its last
+    assert side_by_side.tiles.src_blocks == copies * tiled.tiles.src_blocks
     dtypes = [[t.dtype for t in one.tiles.tensors()] for one in (tiled, side_by_side)]
     assert dtypes[0] == dtypes[1]
 
