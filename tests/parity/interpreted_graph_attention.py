@@ -175,7 +175,10 @@ def test_narrow_numbers(dtype: torch.dtype) -> None:
     expected = outputs_and_gradients(ReferenceGraphAttention, wide, edges, 2, 16)
     for name, value in expected.items():
         relative = ((got[name].double() - value).norm() / value.norm()).item()
-        assert relative < {torch.float32: 20, torch.float16: 1, torch.bfloat16: 1}[dtype] * torch.finfo(dtype).eps, name
+        # The interpreter cuts bfloat16 off, at twice the error of rounding, of alpha and dS as well as of the results.
+        assert relative < {torch.float32: 20, torch.float16: 1, torch.bfloat16: 1.5}[dtype] * torch.finfo(dtype).eps, (
+            name
+        )
 
 
 @pytest.mark.parametrize("asked", [(0,), (1,), (2,), (3,), (4,), (5,), (0, 3), (3, 4)], ids=str)

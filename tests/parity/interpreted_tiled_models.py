@@ -23,7 +23,7 @@ BLOCK_SETTINGS = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
 
 def make(kind: str, kernels: dict, *, chunks: int = 1, **changes: object) -> nn.Module:
     """Build a model in float64 with the same weights each time; compile and checkpoint what the settings say."""
-    mapper = BLOCK_SETTINGS | {"num_chunks": chunks}
+    mapper = BLOCK_SETTINGS | {"num_chunks": chunks, "gradient_checkpointing": chunks > 1}
     settings = make_settings(kind, encoder=mapper, decoder=mapper, layer_kernels=kernels, **changes)
     resolved = resolve_kernels(settings, preset=None, overrides=[])
     torch.manual_seed(0)
