@@ -67,6 +67,16 @@ class EdgeTiles:
         """Nodes of a block of sources."""
         return self.src_edges.shape[1]
 
+    @property
+    def dst_blocks(self) -> int:
+        """Blocks of destinations, B_dst; each copy of a graph has its own, so they may be more than nodes fill."""
+        return self.dst_ptr.shape[0] - 1
+
+    @property
+    def src_blocks(self) -> int:
+        """Blocks of sources, likewise."""
+        return self.src_ptr.shape[0] - 1
+
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in the order that the class takes them."""
         return [self.dst_nodes, self.dst_ptr, self.dst_slots, self.dst_edges,
@@ -104,6 +114,11 @@ def make_tiles(
         Number of nodes on each side.
     src_order, dst_order : Tensor or None
         Numbers of all nodes of a side in an order that keeps near nodes together; None: as they are numbered.
+
+    Raises
+    ------
+    ValueError
+        If an order does not list each node once.
     """
     src_rank, dst_rank = _ranks(src_order, num_src), _ranks(dst_order, num_dst)
     pointers, edge = _pointers(torch.bincount(dst, minlength=num_dst)), torch.arange(dst.numel())
@@ -192,6 +207,8 @@ def _number_in_run(values: Tensor) -> Tensor:
 def _ranks(order: Tensor | None, num_nodes: int) -> Tensor:
     if order is None:
         return torch.arange(num_nodes)
+    if not torch.equal(order.long().sort().values, torch.arange(num_nodes)):
+        raise ValueError(f"an order of {num_nodes} nodes has to list each of 0 to {num_nodes - 1} once")
     ranks = torch.empty_like(order)
     ranks[order] = torch.arange(num_nodes)
     return ranks

@@ -117,7 +117,7 @@ class _Backward(Call):
         """Return the gradients of key and value."""
         sizes = self.sizes
         of_key, of_value = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (key, value))
-        blocks = cdiv(sizes.num_src, self.tiles.src_rows)
+        blocks = self.tiles.src_blocks
 
         def run(cut: Cut) -> None:
             sources_kernel[blocks * sizes.heads,](

@@ -154,7 +154,7 @@ class Call:
         """Return ``scale x_i . y_j`` for each edge from j to i, [H, M]."""
         sizes = self.sizes
         products = x.new_empty((sizes.heads, sizes.num_edges), dtype=wide(sizes.dtype))
-        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = self.tiles.dst_blocks
 
         def run(cut: Cut) -> None:
             pairs_kernel[blocks * sizes.heads,](
@@ -174,7 +174,7 @@ class Call:
         """
         sizes = self.sizes
         out = y.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=sizes.dtype)
-        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = self.tiles.dst_blocks
 
         def run(cut: Cut) -> None:
             sums_kernel[blocks * sizes.heads,](
