@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from etesian.schema.base import Section
 from etesian.schema.compilation import CompileEntry
 
 KernelMapping = dict[str, dict[str, Any]]
 """Slot to ``{_target_: dotted.path, **arguments}``; ``_compile_`` holds the options of its compilation, or true."""
+
+CheckpointingPolicy = Literal["none", "full", "selective", "offload"]
+
+
+def _named_policy(value: Any) -> Any:
+    """Return the policy that true or false means; anything else as it is."""
+    return {True: "full", False: "none"}[value] if isinstance(value, bool) else value
 
 
 class BlockSettings(Section):
@@ -22,8 +29,9 @@ class BlockSettings(Section):
     """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
     """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
-    gradient_checkpointing: bool = False
-    """Recompute the activations of each block in the backward pass instead of keeping them."""
+    gradient_checkpointing: Annotated[CheckpointingPolicy, BeforeValidator(_named_policy)] = "none"
+    """What a block keeps for the backward pass: all of it, nothing (true means that too), the results of matrix
+    products and of attention, or all of it in the host's memory."""
     layer_kernels: KernelMapping = {}
     """Slots that this component fills otherwise than ``model.layer_kernels`` does."""
 

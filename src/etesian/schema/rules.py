@@ -12,6 +12,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
     yield from _precision(config)
     yield from _pinned_memory(config)
+    yield from _offload(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -42,6 +43,20 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "null: with a GPU only; on a CPU false too",
             "dataloader.pin_memory=null",
         )
+
+
+def _offload(config: Config) -> Iterator[Problem]:
+    if config.system.hardware.accelerator != "cpu":
+        return
+    for component in ("encoder", "processor", "decoder"):
+        if getattr(config.model, component).gradient_checkpointing == "offload":
+            key = f"model.{component}.gradient_checkpointing"
+            yield Problem(
+                f"{key}='offload' does nothing with system.hardware.accelerator='cpu', whose memory is the host's",
+                key,
+                "on a CPU: none, full, selective",
+                f"{key}=full, or system=gpu",
+            )
 
 
 def _residual(config: Config) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ from etesian.inference.forecaster import Forecaster
 from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
+from etesian.runtime.checkpointing import describe_checkpointing
 from etesian.runtime.compile import Compilation
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
@@ -281,6 +282,8 @@ def _introduce(
     console.print(kernels_table(experiment.kernels.records))
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
+    if policies := describe_checkpointing(experiment.config.model):
+        console.print(f"activation checkpointing: {policies}", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
