@@ -6,7 +6,7 @@ KERNELS := .kernels/.installed
 PEERS := .peers/.installed
 ARGS ?=
 # These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one. peer_attention.py is a part of graph_attention.py.
-ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention peer_attention)
+ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention peer_attention activation_checkpointing)
 BENCHMARKS ?= $(filter-out $(ON_A_GPU),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 

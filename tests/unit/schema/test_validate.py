@@ -256,6 +256,7 @@ class TestRulesBetweenSections:
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
             ({"dataloader.pin_memory": True}, "dataloader.pin_memory"),
+            ({"model.encoder.gradient_checkpointing": "offload"}, "model.encoder.gradient_checkpointing"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
