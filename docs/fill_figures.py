@@ -275,12 +275,32 @@ def activation_checkpointing(results: dict[str, Any]) -> str:
     batch = " x ".join(f"{size:,} {name.replace('_', ' ')}" for name, size in results["steps"]["batch"].items())
     note = (
         f"Config {settings['config_name']}, `model/layer_kernels={settings['layer_kernels']}`, "
-        f"`{settings['precision']}`, {settings['channels']:,} channels, {settings['layers']} layers, one policy for all "
-        f"components, batches of {batch}; {settings['device_name']}, median of {_count(settings['repeats'], 'round')}, "
+        f"`{settings['precision']}`, {settings['channels']:,} channels, {settings['layers']} layers, one policy for "
+        f"all components, batches of {batch}; {settings['device_name']}, median of "
+        f"{_count(settings['repeats'], 'round')}, "
         f"{versions}, {here['date'][:10]}. Peak memory holds weights and optimiser too."
     )
     parts = [_table(heads, rows), f"Not timed: {'; '.join(lacking)}." if lacking else "", note]
     return "\n\n".join(part for part in parts if part)
+
+
+def kept_by_a_block(results: dict[str, Any]) -> str:
+    """Numbers that a block keeps, by kind, compilation and policy."""
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for block in results["blocks"]:
+        rows.setdefault((block["kind"], block["compile"]), {})[block["policy"]] = block["numbers"]
+    policies = list(dict.fromkeys(block["policy"] for block in results["blocks"]))
+    lines = [
+        [f"`{kind}`", f"`{way}`", *(f"{kept[policy]:.1f}" for policy in policies)] for (kind, way), kept in rows.items()
+    ]
+    settings, here = results["settings"], results["environment"]
+    note = (
+        f"{settings['channels']} channels, an MLP of {settings['mlp_hidden_ratio']:g} times as many, "
+        f"{settings['nodes']:,} nodes, `{settings['precision']}`, on a CPU, torch {here['versions']['torch']}, "
+        f"{here['date'][:10]}."
+    )
+    heads = ["kind of model", "`model/compile`", *(f"`{policy}`" for policy in policies)]
+    return f"{_table(heads, lines)}\n\n{note}"
 
 
 def _share(value: float, whole: float | None) -> str:
@@ -293,6 +313,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "graph_build": graph_build,
     "graph_attention": graph_attention,
     "graph_attention_cpu": graph_attention_cpu,
+    "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
     "shallow_water": shallow_water,
 }
