@@ -28,7 +28,7 @@ from etesian.training.experiment import check_experiment
 KINDS = ("graphtransformer", "transformer")
 WAYS = ("none", "blocks")
 POLICIES = ("none", "selective", "full")
-CONFIG = ["system.input.dataset=embedded:ncep-monthly-5deg", "training.max_steps=4", "model.num_channels=64", 
+CONFIG = ["system.input.dataset=embedded:ncep-monthly-5deg", "training.max_steps=4", "model.num_channels=64",
           "graph.nodes.hidden.resolution=3",
           "diagnostics.scores.enabled=false", "diagnostics.plot.enabled=false"]  # fmt: skip
 
