@@ -10,7 +10,7 @@ import pytest
 
 import activation_checkpointing
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_every_policy_is_timed_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
