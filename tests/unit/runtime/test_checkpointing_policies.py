@@ -99,9 +99,9 @@ def test_the_backward_pass_repeats_no_product_and_no_attention(kind: str) -> Non
         assert calls["full"][fused] > calls["selective"][fused] == 0
 
 
-def kept_of_a_block(policy: str, way: str | None) -> float:
+def kept_of_a_block(policy: str, kind: str, way: str | None) -> float:
     """Return what a block of the processor leaves behind, in numbers a node and channel."""
-    settings = settings_of(policy, way=way, num_channels=32)
+    settings = settings_of(policy, kind, way, num_channels=32)
     kernels = resolve_kernels(settings, preset=None, overrides=[])
     torch.manual_seed(0)
     model = build_model(settings, make_graph(30, 300), make_fields(), kernels).double()
@@ -121,9 +121,17 @@ def kept_of_a_block(policy: str, way: str | None) -> float:
     return kept[0]
 
 
-@pytest.mark.parametrize("way", [None, pytest.param(BLOCK, marks=pytest.mark.slow)])
-def test_memory_of_a_block(way: str | None) -> None:
-    kept = {policy: kept_of_a_block(policy, way) for policy in ("none", "selective", "full")}
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("graphtransformer", None),
+        ("graphtransformer", "LayerNorm"),
+        ("transformer", None),
+        ("transformer", "etesian.model.self_attention.TransformerBlock"),
+    ],
+)
+def test_memory_of_a_block(kind: str, way: str | None) -> None:
+    kept = {policy: kept_of_a_block(policy, kind, way) for policy in ("none", "selective", "full")}
     assert kept["full"] < 0.2
     assert 6 < kept["selective"] < 0.75 * kept["none"]
 
