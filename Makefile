@@ -4,16 +4,19 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := .kernels/.installed
 PEERS := .peers/.installed
+INFERENCE := .inference/.installed
 ARGS ?=
-# These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one. peer_attention.py is a part of graph_attention.py.
-ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention peer_attention activation_checkpointing)
-BENCHMARKS ?= $(filter-out $(ON_A_GPU),$(wildcard benchmarks/*.py))
+# These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one.
+ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention training_step activation_checkpointing)
+# Parts of graph_attention.py and training_step.py.
+PARTS := $(wildcard benchmarks/peer_*.py benchmarks/step_*.py)
+BENCHMARKS ?= $(filter-out $(ON_A_GPU) $(PARTS),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help venv kernels peers train test test-slow lint format docs bench wheel clean
+.PHONY: help venv kernels peers inference train test test-slow lint format docs bench wheel clean
 
 help:
-	@echo "make venv | kernels | peers | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+	@echo "make venv | kernels | peers | inference | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
 
 venv: $(STAMP)
 
@@ -25,9 +28,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 kernels: $(if $(ETESIAN_TEST_KERNELS),,$(KERNELS))
 peers: $(if $(ETESIAN_TEST_PEERS),,$(PEERS))
+inference: $(if $(ETESIAN_TEST_INFERENCE),,$(INFERENCE))
 
 # Libraries for tests that name them; the environment itself stays without. New when the pins change.
-$(KERNELS) $(PEERS): .%/.installed: tests/%.txt | $(STAMP)
+$(KERNELS) $(PEERS) $(INFERENCE): .%/.installed: tests/%.txt | $(STAMP)
 	rm -rf $(@D)
 	$(BIN)/python -m pip install --no-deps --target $(@D) -r $<
 	touch $@
@@ -38,7 +42,7 @@ train: venv
 test: venv kernels peers
 	$(PYTEST) -m "not slow and not gpu and not slurm" $(ARGS)
 
-test-slow: venv kernels peers
+test-slow: venv kernels peers inference
 	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
 
 lint: venv

@@ -188,10 +188,7 @@ def build_graph(grid_name: str, level: int, cutoff_factor: float = 0.6) -> dict[
     )
     graph = HeteroData()
     add_edges(graph, np.deg2rad(np.stack([grid.latitudes, grid.longitudes], axis=1)), settings)
-    return {
-        (src, to, dst): Edges.from_sorted(graph[src, to, dst].edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        for src, to, dst in graph.edge_types
-    }
+    return {(src, to, dst): Edges.of_graph(graph, src, dst, tiled=True) for src, to, dst in graph.edge_types}
 
 
 def n320() -> Grid:
@@ -207,7 +204,7 @@ def even_edges(nodes: int, degree: int) -> Edges:
     dst = torch.arange(nodes).repeat_interleave(degree)
     src = (dst + torch.randint(-200, 201, dst.shape, generator=generator)).clamp(0, nodes - 1)
     order = torch.argsort(dst * nodes + src)
-    return Edges.from_sorted(torch.stack([src[order], dst[order]]), nodes, nodes)
+    return Edges.from_sorted(torch.stack([src[order], dst[order]]), nodes, nodes).with_tiles()
 
 
 def bench(

@@ -249,6 +249,53 @@ def _number_of_nodes(work: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
+def training_step(results: dict[str, Any]) -> str:
+    """Steps of each variant beside the peer's, a table for each part of the benchmark."""
+    return "\n\n".join(_step_part(name, part) for name, part in results["parts"].items())
+
+
+_STEP_KINDS = {
+    "training": "Training steps", "inference": "Forward passes without gradients",
+    "processor": "Forward and backward passes of the processor",
+}  # fmt: skip
+
+
+def _step_part(name: str, part: dict[str, Any]) -> str:
+    rows, lacking = [], []
+    about, settings, here = part["work"], part["settings"], part["environment"]
+    for variant in sorted(part["variants"], key=lambda v: v["step_ms"]["median"] if v["step_ms"] else float("inf")):
+        step = variant["step_ms"]
+        if step is None:
+            lacking.append(f"`{variant['name']}`: {variant['reason']}")
+            continue
+        rows.append([
+            f"`{variant['name']}`", f"{step['median']:.1f}", f"{step['min']:.1f} to {step['max']:.1f}",
+            f"{variant['samples_per_second']:.3g}", f"{variant['flops_per_second'] / 1e12:.3g}",
+            f"{100 * variant['share_of_ceiling']:.0f}%",
+            "" if variant["peak_bytes"] is None else f"{variant['peak_bytes'] / 1e9:.1f}",
+            f"{variant['first_step_seconds']:.1f}", _times(variant["speed"]),
+        ])  # fmt: skip
+    heads = ["variant", "ms", "fastest to slowest round", "samples a second", "TFLOP/s", "share of the ceiling",
+             "peak memory, GB", "first step, s", "speed, the fastest peer's = 1"]  # fmt: skip
+    sizes = f"{about['hidden_nodes']:,} hidden nodes"
+    if "data_nodes" in about:
+        sizes = f"{about['data_nodes']:,} data nodes, {sizes}, {about['inputs']} to {about['outputs']} channels"
+    caption = (
+        f"**{name}**: {_STEP_KINDS[settings['kind']]} of config `{settings['config']}`, {sizes}, {about['layers']} "
+        f"layers of {about['channels']:,} channels, {about['flops'] / 1e12:.4g} TFLOP each:"
+    )
+    ceiling = part["measured_on_the_device"]["flops_per_second"] / 1e12
+    versions = [f"{name} {here['versions'][name]}" for name in ("torch", "triton", "anemoi-models")
+                if here["versions"].get(name)]  # fmt: skip
+    note = (
+        f"{settings['device_name']}, `{settings['precision']}`, median of {_count(settings['repeats'], 'round')}, "
+        f"{', '.join(versions)}, {here['date'][:10]}; ceiling: a large matrix product runs at {ceiling:.0f} TFLOP/s "
+        f"there; {part['memory']}."
+    )
+    lines = [caption, _table(heads, rows), *([f"Not timed: {'; '.join(lacking)}."] if lacking else []), note]
+    return "\n\n".join(lines)
+
+
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
@@ -307,8 +354,69 @@ def _share(value: float, whole: float | None) -> str:
     return "" if whole is None else f"{value / whole:.2f}"
 
 
+def dataloader(results: dict[str, Any]) -> str:
+    """Times of reading a sample, then memory, and the fastest step beside them."""
+    heads = ["grid", "reader", "workers", "processor time, ms", "raw = 1", "time, ms", "raw = 1"]
+    rows, notes = [], []
+    for case in results["cases"]:
+        for entry in case["readers"]:
+            wall, processor = (entry[f"{kind}seconds_a_sample"]["median"] for kind in ("", "processor_"))
+            rows.append([
+                f"`{case['grid']}`", entry["reader"], str(entry["workers"]), f"{1e3 * processor:,.0f}",
+                _ratio(entry["processor_ratio_to_raw"]), f"{1e3 * wall:,.0f}", _ratio(entry["ratio_to_raw"]),
+            ])  # fmt: skip
+        notes.append(f"- `{case['grid']}`: {_sample_read(case)}{_step_beside(case)}.")
+        notes += [f"    - {_memory_kept(kind)}." for kind in case["memory"]]
+        notes.append(f"    - {_measured_on(case)}.")
+    return f"{_table(heads, rows)}\n\n" + "\n".join(notes)
+
+
+def _ratio(spread: dict[str, float]) -> str:
+    return "1" if spread["min"] == spread["max"] == 1 else "{median:.2f} ({min:.2f} to {max:.2f})".format(**spread)
+
+
+def _measured_on(case: dict[str, Any]) -> str:
+    here = case["environment"]
+    libraries = ("torch", "zarr", "numcodecs", "anemoi-datasets")
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in libraries)
+    cores, load = _count(here["cpu"]["cores"], "core"), case["load_average_at_end"][0]
+    return (
+        f"median of {case['rounds']} rounds in turns, ranges in brackets; {cores} with a load of {load:.0f} from other "
+        f"work, {here['cpu']['name']}, {versions}, {here['date'][:10]}"
+    )
+
+
+def _sample_read(case: dict[str, Any]) -> str:
+    dates, variables, _, points = case["shape"]
+    return (
+        f"{points:,} points, {variables} variables, {dates} dates; {case['states']} states, "
+        f"{case['megabytes_a_sample']:,.0f} MB, make a sample"
+    )
+
+
+def _step_beside(case: dict[str, Any]) -> str:
+    step = case["fastest_step"]
+    if step is None:
+        return ""
+    return (
+        f"; the fastest step of `{step['config']}` that was measured ({step['variables']} variables, {step['device']}) "
+        f"takes {step['samples_per_second']:.2f} samples a second, on another machine"
+    )
+
+
+def _memory_kept(kind: dict[str, Any]) -> str:
+    main, workers = kind["main"], kind["worker_processes"]
+    return (
+        f"{_count(kind['workers'], 'worker')}, {kind['reader']}: at most {main['largest_megabytes']:,.0f} MB in the "
+        f"training process and {workers['largest_megabytes']:,.0f} MB in workers; over {kind['batches']} batches the "
+        f"line through them rises by {main['growth_megabytes']:,.0f} and {workers['growth_megabytes']:,.0f} MB "
+        f"(limit {kind['limit_of_growth_megabytes']:,.0f} MB)"
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "activation_checkpointing": activation_checkpointing,
+    "dataloader": dataloader,
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
     "graph_attention": graph_attention,
@@ -316,6 +424,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
     "shallow_water": shallow_water,
+    "training_step": training_step,
 }
 """What makes Markdown of each file of results."""
 

@@ -22,10 +22,12 @@ PROGRAM = "anemoi-training"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
+    ("profile", "etesian.commands.profile", "find out where the time of an experiment's training steps goes"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
+    ("forecast", "etesian.commands.forecast", "forecast from one date with a trained model; write NetCDF or zarr"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )
@@ -44,6 +46,7 @@ _MEMORY = {
     "dataloader.batch_size; gradient_checkpointing: full",
     "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
     "graph": "a smaller graph.nodes.hidden.resolution",
+    "forecast": "a shorter --lead-time, or a machine with more memory",
     "checkpoint": "a machine with more memory, or with less in use",
 }
 """What helps a command that runs out of memory; the others have the model of ``train``."""
@@ -121,10 +124,10 @@ class _Ended(SystemExit):
 def _ended_by_sigterm(command: str | None) -> Iterator[None]:
     """Let SIGTERM unwind a command as an interrupt does, so that it leaves no half-written files.
 
-    Training has Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
+    Training and profiling have Lightning's handler, and a program that calls :func:`main` may have its own: those stay.
     """
     here = threading.current_thread() is threading.main_thread()
-    if command == "train" or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if command in ("train", "profile") or not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 

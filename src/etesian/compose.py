@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.interpolation import missing_keys, resolve
+from etesian.outdone import refuse_outdone, unmatched_choice
 from etesian.places import defaults_circle, file_of, find_config, search_path
 from etesian.presets import chosen_presets
 from etesian.schema.presets import Preset
@@ -102,12 +103,13 @@ def compose(
     lines = [f"++{_line(o)}" if o in free else _line(o) for o in parsed]
     with _explained(places, origin, parsed):
         config = loader.load_configuration(name, lines, RunMode.RUN)
-        files = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
-        _refuse_hydra_sections({f.config_path: f.package for f in files if f.config_path}, loader, places)
+        listed = loader.compute_defaults_list(name, [_line(o) for o in groups], RunMode.RUN).defaults
+        files = {f.config_path: f.package for f in listed if f.config_path and not f.config_path.startswith("hydra/")}
+        _refuse_hydra_sections(files, loader, places)
     choices = dict(config.hydra.runtime.choices.items())
     _refuse_hydra_choices(choices, origin)
     with _explained(places, origin, parsed):
-        _refuse_outdone(name, origin, base, loader)
+        refuse_outdone(name, origin, base, files, loader.repository)
     names: list[Any] = [key for key in config if key != "hydra"]
     tree = resolve(OmegaConf.masked_copy(config, names))
     chosen = {str(group): option for group, option in choices.items() if not str(group).startswith("hydra/")}
@@ -260,7 +262,7 @@ def _line(override: Override) -> str:
 
 def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImpl, places: list[Path]) -> None:
     for path, package in files.items():
-        loaded = None if path.startswith("hydra/") else loader.repository.load_config(path)
+        loaded = loader.repository.load_config(path)
         if loaded is None or not OmegaConf.is_dict(loaded.config):
             continue
         if (package or "").split(".")[0] == "hydra" or (not package and "hydra" in loaded.config):
@@ -269,33 +271,6 @@ def _refuse_hydra_sections(files: dict[str, str | None], loader: ConfigLoaderImp
                 where=str(file_of(path, places)),
                 mend="delete them; system.output.root says where runs are written, --multirun runs a sweep",
             )
-
-
-def _refuse_outdone(name: str, origin: Path, base: DictConfig, loader: ConfigLoaderImpl) -> None:
-    """Refuse a top-level config whose own keys come to nothing, since its defaults list puts other files after it."""
-    loaded = loader.repository.load_config(name)
-    if loaded is None or loaded.header.get("package") or not OmegaConf.is_dict(loaded.config):
-        return
-    problems = []
-    for key, value in _leaves(OmegaConf.to_container(loaded.config)):
-        there = OmegaConf.to_container(base)
-        for part in key:
-            there = there.get(part) if isinstance(there, dict) else None
-        if there != value:
-            dotted = ".".join(map(str, key))
-            what = f"{dotted}: {value} does not count: a file that the defaults list names after it sets {there}"
-            problems.append(Problem(what, f"{origin}, {dotted}", mend="put '- _self_' at the end of the defaults list"))
-    if problems:
-        raise UserError.collect(problems)
-
-
-def _leaves(value: Any, key: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(value, dict):
-        for name, child in value.items():
-            if key or name != "defaults":
-                yield from _leaves(child, (*key, name))
-    else:
-        yield key, value
 
 
 def _refuse_hydra_choices(choices: dict[Any, Any], origin: Path) -> None:
@@ -338,6 +313,8 @@ def _explain(error: Exception, places: list[Path], origin: Path, overrides: Sequ
             return UserError(what, where=str(file_of(circle[0], places) if circle else origin))
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             return _missing_config(cause, places, origin, overrides)
+    if choice := next(filter(None, map(unmatched_choice, map(str, chain))), None):
+        return UserError.collect([replace(choice, where=str(origin))])
     text = "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
     for override in overrides:
         if any(line in text for line in (_line(override), f"'{override.key_or_group}'")):

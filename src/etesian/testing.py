@@ -349,7 +349,7 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
         loader[name] = {"dataset_config": {"dataset": str(dataset)}, "start": start, "end": end}
         loader["num_workers"][name], loader["limit_batches"][name] = 0, None
         loader["batch_size"][name] = _at_most(loader["batch_size"][name], size.batch_size)
-    loader["pin_memory"] = None
+    loader["pin_memory"], loader["workers"] = None, "processes"
     tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
     tree["training"] |= {"run_id": None, "fork_run_id": None, "load_weights_only": False}
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False

@@ -1,4 +1,4 @@
-"""The forecast that docs/checkpoints.md shows, from a dataset with more variables in another order."""
+"""The forecast that docs/checkpoints.md shows, from a dataset with more variables, and what docs/inference.md loads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from doc_pages import blocks
 
 from etesian import cli
+from etesian.checkpoint.inference import InferenceCheckpoint
 from small_stores import lat_lon_grid, write_store
 
 
@@ -35,3 +36,15 @@ def test_the_shown_forecast_is_the_rollout(
     assert names["forecasts"].shape == (1, 4, 1, 14, 3)
     x = torch.as_tensor(fields[None, :, [3, 4, 2, 0]]).permute(0, 1, 3, 4, 2)  # t, insolation, q, tp
     assert torch.equal(names["forecasts"], names["forecaster"].rollout(x, 4))
+
+
+def test_the_shown_folder_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "outputs/first/checkpoints"
+    checkpoint, _ = small_checkpoint.make()
+    InferenceCheckpoint(folder, checkpoint["etesian"], torch.device("cpu")).write(checkpoint, folder / "last.ckpt")
+    (block,) = [block for block in blocks("python") if block.page == "docs/inference.md"]
+    exec(block.text, {})
+    assert capsys.readouterr().out == "2 ('t', 'q', 'tp')\n"

@@ -11,7 +11,7 @@ NAMES = ("query", "key", "value", "edge_attr", "edge_weight", "edge_bias")
 
 def make_edges(pairs: list[tuple[int, int]], num_src: int, num_dst: int) -> Edges:
     index = torch.tensor(sorted(pairs, key=lambda pair: (pair[1], pair[0])), dtype=torch.long).reshape(-1, 2).T
-    return Edges.from_sorted(index, num_src, num_dst)
+    return Edges.from_sorted(index, num_src, num_dst).with_tiles()
 
 
 def make_inputs(

@@ -56,8 +56,8 @@ def commands() -> list[tuple[str, list[str]]]:
 
 
 def file_name(block: Block) -> str | None:
-    """Return the name of the file that a block shows, or None."""
-    first = block.text.splitlines()[0]
+    """Return the name of the file that a block shows, or None; a header of Hydra stands before it."""
+    first = next(line for line in block.text.splitlines() if not line.startswith("# @package"))
     return first[2:] if re.fullmatch(r"# [\w/]+\.(yaml|py)", first) else None
 
 

@@ -23,9 +23,9 @@ SMALL = [
 """Options of a tiny model on a store of ``small_stores.write_store``."""
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line of a run in a process of its own."""
-    return [sys.executable, "-m", "etesian", "train", *arguments]
+def command(*arguments: str, name: str = "train") -> list[str]:
+    """Return the command line of a run, or of another command, in a process of its own."""
+    return [sys.executable, "-m", "etesian", name, *arguments]
 
 
 def environment(cache: Path) -> dict[str, str]:
@@ -33,10 +33,12 @@ def environment(cache: Path) -> dict[str, str]:
     return {**os.environ, "ETESIAN_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def run(folder: Path, cache: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Train in a process of its own, in `folder`."""
+def run(
+    folder: Path, cache: Path, *arguments: str, check: bool = True, name: str = "train"
+) -> subprocess.CompletedProcess[str]:
+    """Train, or run another command, in a process of its own, in `folder`."""
     done = subprocess.run(
-        command(*arguments), cwd=folder, env=environment(cache), capture_output=True, text=True, check=False
+        command(*arguments, name=name), cwd=folder, env=environment(cache), capture_output=True, text=True, check=False
     )
     if check:
         assert done.returncode == 0, done.stdout + done.stderr

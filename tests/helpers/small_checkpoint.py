@@ -27,6 +27,23 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+DATASET = {
+    "metadata": {
+        "variables": list(VARIABLES.names), "arguments": {"args": ["small.zarr"], "kwargs": {}}, "shape": [8, 4, 1, 14],
+        "frequency": "6h", "variables_metadata": {"t": {"units": "K"}, "insolation": {"computed_forcing": True}},
+    },
+    "first": "2000-01-01T00:00:00", "last": "2000-01-02T18:00:00", "dates": 8, "step": {"months": 0, "seconds": 21600},
+}  # fmt: skip
+
+RUN = {"id": "small", "environment": {"python": "3.11.0", "versions": {"torch": "2.6.0"}, "git": None}}
+
+
+def coordinates() -> dict[str, torch.Tensor]:
+    """Return latitudes and longitudes of the 14 points, degrees."""
+    latlons = torch.rad2deg(make_graph()["data"].x.double())
+    return {"latitudes": latlons[:, 0], "longitudes": latlons[:, 1]}
+
+
 def make(*overrides: str) -> tuple[dict[str, Any], Forecaster]:
     """Return a checkpoint and the forecaster that it is of."""
     composed = compose("train", None, [*OPTIONS, *overrides])
@@ -43,7 +60,9 @@ def make(*overrides: str) -> tuple[dict[str, Any], Forecaster]:
         for parameter in forecaster.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     tree = config.model_dump(mode="json", by_alias=True)
-    content = describe_experiment(tree, kernels.records, VARIABLES, statistics, graph)
+    content = describe_experiment(
+        tree, kernels.records, VARIABLES, statistics, graph, dataset=DATASET, coordinates=coordinates(), run=RUN
+    )
     checkpoint = {
         "etesian": {"format": FORMAT, "version": __version__, **content, "random": {}},
         "state_dict": {f"forecaster.{name}": value for name, value in forecaster.state_dict().items()},

@@ -63,7 +63,7 @@ def test_other_slots(slot: str, folder: Path) -> None:
 @pytest.mark.parametrize("take_turns", [False, True])
 def test_whole_steps(take_turns: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if take_turns:
-        monkeypatch.setattr("etesian.training.bench_steps.ROOM", 0.0)
+        monkeypatch.setattr("etesian.training.step_times.ROOM", 0.0)
     arguments = ["--config-name", "debug", "training.deterministic=false", *ON_A_GPU, "--output", "steps.json"]
     presets = ["--presets", "torch,rmsnorm,compiled_rmsnorm"]
     assert cli.main(["kernels", "bench", *arguments, "--end-to-end", *presets, "--repeats", "2"]) == 0

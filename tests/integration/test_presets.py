@@ -29,7 +29,7 @@ from small_stores import write_store
 
 FOLDER = package_config_dir() / "model" / "layer_kernels"
 PRESETS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-ON_A_CPU = ("compiled_rmsnorm", "layernorm_no_params", "rmsnorm", "torch")
+ON_A_CPU = ("compiled_rmsnorm", "layernorm_no_params", "mixed", "rmsnorm", "torch")
 FULLGRAPH = {"fullgraph": True, "dynamic": False}
 COMPILED = {"compiled_rmsnorm": "rmsnorm"}
 """Presets with a compile entry, and those that they are without it."""
@@ -40,6 +40,7 @@ LIBRARY = {
     "transformer_engine": "transformer_engine",
     "transformer_engine_rmsnorm": "transformer_engine",
     "triton": "triton",
+    "triton_mixed": "triton",
 }
 PLACES = ("model", *COMPONENTS)
 QK_NORM = [f"model.{component}.qk_norm=true" for component in COMPONENTS]
@@ -133,7 +134,7 @@ def test_without_its_library_it_says_what_installs_it(preset: str, place: str, m
         slot for slot, entry in content(preset).items() if library.partition("_")[0] in entry["_target_"].lower()
     ]
     assert {problem.where for problem in caught.value.problems} == {f"{key(place, slot)}._target_" for slot in wanting}
-    assert ("GraphAttention" if preset == "triton" else "LayerNorm") in wanting
+    assert ("GraphAttention" if preset.startswith("triton") else "LayerNorm") in wanting
     for problem in caught.value.problems:
         assert f"the library is missing ({distribution})" in problem.what
         assert problem.mend == f"pip install 'etesian[{extra}]'"
@@ -213,4 +214,6 @@ def test_two_steps_of_training(preset: str, place: str, store: Path, here: Path)
     assert saved["global_step"] == 2
     part = "" if place == "model" else f".{place}."
     names = {name.rpartition(".")[2] for name in saved["state_dict"] if ".norm_" in name and part in name}
-    assert names == {"torch": {"weight", "bias"}, "layernorm_no_params": set()}.get(preset, {"weight"})
+    of_layer_norm = {"weight", "bias"}
+    of_preset = {"torch": of_layer_norm, "mixed": of_layer_norm, "layernorm_no_params": set()}
+    assert names == of_preset.get(preset, {"weight"})

@@ -84,12 +84,16 @@ def weights(run_folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(run_folder / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
 
 
-@pytest.mark.parametrize("every", [3, 5], ids=["mid-epoch", "last batch of an epoch"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("every", "workers", "kind"),
+    [(3, 0, "processes"), (5, 0, "processes"), (3, 2, "processes"), (5, 2, "processes"), (3, 2, "threads")],
+    ids=lambda value: {3: "mid-epoch", 5: "last batch of an epoch"}.get(value),
+)
 def test_resume_after_a_stop_goes_on_exactly(
-    reference: Path, cache: Path, tmp_path: Path, every: int, workers: int
+    reference: Path, cache: Path, tmp_path: Path, every: int, workers: int, kind: str
 ) -> None:
     options = [*TINY, "training.run_id=stopped", f"dataloader.num_workers.training={workers}",
+               f"dataloader.workers={kind}",
                f"diagnostics.checkpoint.every_n_train_steps.save_frequency={every}"]  # fmt: skip
     script = tmp_path / "stop.py"
     script.write_text(

@@ -16,9 +16,6 @@ import pytest
 import triton
 import triton.backends.nvidia
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
 from etesian.kernels.triton_kernels.attribute_gradient import attribute_gradient_kernel
 from etesian.kernels.triton_kernels.attribute_sums import attribute_sums_kernel
 from etesian.kernels.triton_kernels.outputs import outputs_kernel
@@ -28,6 +25,8 @@ from etesian.kernels.triton_kernels.score_gradients import score_gradients_kerne
 from etesian.kernels.triton_kernels.scores import scores_kernel
 from etesian.kernels.triton_kernels.source_gradients import source_gradients_kernel
 from etesian.kernels.triton_kernels.weight_gradient import weight_gradient_kernel
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 ROWS_OF = {"query", "key", "value", "grad", "out", "query_grad", "key_grad", "value_grad"}
 IDS = {"src", "dst", "pointers", "permutation"}

@@ -18,24 +18,9 @@ from etesian.kernels.resolve import resolve_kernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.self_attention import TransformerBlock
 from etesian.schema.model import BlockSettings
+from peer_model import BLOCK_NAMES as NAMES
 
 CHANNELS, HEADS, EDGE_DIM = 12, 3, 5
-
-NAMES = {
-    "norm_attention": "layer_norm_attention",
-    "norm_source": "layer_norm_attention_src",
-    "query": "lin_query",
-    "key": "lin_key",
-    "value": "lin_value",
-    "own": "lin_self",
-    "edge": "lin_edge",
-    "projection": "projection",
-    "query_norm": "q_norm",
-    "key_norm": "k_norm",
-    "norm_mlp": "layer_norm_mlp_dst",
-    "mlp.linear_in": "node_dst_mlp.mlp.0",
-    "mlp.linear_out": "node_dst_mlp.mlp.2",
-}
 
 
 def make_pair(kind: type, *, bipartite: bool, qk_norm: bool) -> tuple[GraphTransformerBlock, nn.Module]:

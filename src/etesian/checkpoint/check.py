@@ -45,7 +45,7 @@ def check_content(path: Path, content: Mapping[str, Any], counters: Mapping[str,
     faults += _config_faults(content.get("config"))
     faults += _kernel_faults(content.get("kernels"))
     names, found = _variable_faults(content)
-    faults += found
+    faults += [*found, *_data_faults(content)]
     if exported:
         faults += _summary_faults(content.get("graph"))
     else:
@@ -133,6 +133,20 @@ def _statistics_faults(statistics: Any, count: int) -> list[str]:
         for name in STATISTICS
         if isinstance(statistics.get(name), Tensor) and tuple(statistics[name].shape) != (count,) and count
     ]
+
+
+def _data_faults(content: Mapping[str, Any]) -> list[str]:
+    dataset, coordinates, run = (content.get(name) for name in ("dataset", "coordinates", "run"))
+    faults = [] if isinstance(run, dict) and {"id", "environment"} <= set(run) else ["run is missing"]
+    step = dataset.get("step") if isinstance(dataset, dict) else None
+    if not isinstance(dataset, dict) or not isinstance(dataset.get("metadata"), dict):
+        faults.append("dataset is missing")
+    elif not isinstance(step, dict) or set(step) != {"months", "seconds"} or not any(step.values()):
+        faults.append("dataset.step is missing")
+    if not isinstance(coordinates, dict):
+        return [*faults, "coordinates are missing"]
+    axes = ("latitudes", "longitudes")
+    return faults + [f"coordinates.{name} is missing" for name in axes if not isinstance(coordinates.get(name), Tensor)]
 
 
 def _graph_faults(graph: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etesian.checkpoint.anemoi import write_inference
 from etesian.checkpoint.content import graph_of, kernels_of, statistics_of, variables_of
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
 from etesian.checkpoint.summary import WEIGHTS, graph_summary
 from etesian.errors import Problem, UserError
-from etesian.files import save_torch
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
 from etesian.kernels.interchange import Difference, differences, interchangeable, key_of, named, plain_record
@@ -85,20 +85,16 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
     checkpoint = load_checkpoint(path)
     content = checkpoint["etesian"]
     stored = kernels_of(content)
-    tree = _uncompiled(content["config"])
-    original = _stored_config(path, tree)
-    config = validate_config(_remapped(tree, _plain_mapping(path, stored) if mapping is None else {"model": mapping}))
+    tree = uncompiled(content["config"])
+    original = stored_config(path, tree)
+    config = validate_config(remapped(tree, _plain_mapping(path, stored) if mapping is None else {"model": mapping}))
     kernels = resolve_kernels(config.model, preset=name, overrides=[])
     changed = differences(stored, kernels.records, config.model)
     _refuse(path, name, changed)
     parities = check_parity(changed, kernels, config.model, device)
-    weights = {
-        key.removeprefix(WEIGHTS): value
-        for key, value in checkpoint["state_dict"].items()
-        if key.startswith(WEIGHTS) and isinstance(value, Tensor) and not key.endswith("_extra_state")
-    }
+    weights = weights_of(checkpoint)
     check_finite(path, weights)
-    forecaster = _forecaster(path, config, content, kernels, weights)
+    forecaster = build(path, config, content, kernels, weights)
     deviation, why_not = (
         _compare_models(path, original, content, forecaster, weights, device) if changed else (None, "")
     )
@@ -109,24 +105,62 @@ def export(path: Path, name: str, mapping: Mapping[str, Any] | None, device: tor
             allowed=f"at most {TOLERANCE:.0e} apart",
             mend="another mapping with --layer-kernels",
         )
-    forecaster.about = {
-        **{key: content[key] for key in ("format", "version", "config", "variables")},
-        "kernels": to_json(kernels.records),
-        "graph": graph_summary(content["graph"]),
-        "exported": {
-            "checkpoint": str(path), "step": checkpoint["global_step"], "epoch": checkpoint["epoch"],
-            "kernels": content["kernels"], "parity": as_json(parities), "deviation": deviation,
-        },
-    }  # fmt: skip
+    forecaster.about = about(content, checkpoint, path, kernels.records, parities, deviation)
     return Export(forecaster, kernels.records, parities, deviation, why_not)
 
 
 def write(exported: Export, output: Path) -> None:
-    """Write the forecaster, whole or not at all."""
-    save_torch(output, exported.forecaster)
+    """Write the forecaster as anemoi-inference takes it, whole or not at all."""
+    write_inference(output, exported.forecaster)
 
 
-def _stored_config(path: Path, tree: dict[str, Any]) -> Config:
+def about(
+    content: Mapping[str, Any],
+    counters: Mapping[str, Any],
+    source: Path,
+    kernels: Sequence[KernelRecord],
+    parities: list[Parity],
+    deviation: float | None = None,
+) -> dict[str, Any]:
+    """Return what a forecaster for inference tells of itself.
+
+    Parameters
+    ----------
+    content : mapping
+        The key ``etesian`` of the checkpoint that it is made from.
+    counters : mapping
+        What holds ``global_step`` and ``epoch``: the checkpoint.
+    source : Path
+        The checkpoint's file.
+    kernels : sequence of KernelRecord
+        The forecaster's own kernels; those of the checkpoint are kept beside them.
+    parities : list of Parity
+        How they were compared.
+    deviation : float, optional
+        See :class:`Export`.
+    """
+    kept = ("format", "version", "config", "variables", "dataset", "coordinates", "run")
+    return {
+        **{key: content[key] for key in kept},
+        "kernels": to_json(kernels),
+        "graph": graph_summary(content["graph"]),
+        "exported": {
+            "checkpoint": str(source), "step": counters["global_step"], "epoch": counters["epoch"],
+            "kernels": content["kernels"], "parity": as_json(parities), "deviation": deviation,
+        },
+    }  # fmt: skip
+
+
+def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weights of the forecaster in a checkpoint of a run, by the forecaster's own names."""
+    return {
+        key.removeprefix(WEIGHTS): value
+        for key, value in checkpoint["state_dict"].items()
+        if key.startswith(WEIGHTS) and isinstance(value, Tensor) and not key.endswith("_extra_state")
+    }
+
+
+def stored_config(path: Path, tree: dict[str, Any]) -> Config:
     """Return the config of a checkpoint; what is wrong with it is told of the file."""
     try:
         return validate_config(tree)
@@ -136,7 +170,7 @@ def _stored_config(path: Path, tree: dict[str, Any]) -> Config:
         ) from error
 
 
-def _uncompiled(config: dict[str, Any]) -> dict[str, Any]:
+def uncompiled(config: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a config without anything of compilation."""
     tree = copy.deepcopy(config)
     tree["model"].pop("compile", None)
@@ -146,25 +180,36 @@ def _uncompiled(config: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _remapped(tree: dict[str, Any], mappings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def remapped(tree: dict[str, Any], mappings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return a config with other mappings, by component; a component that is not named has none of its own."""
     changed = copy.deepcopy(tree)
     changed["model"]["layer_kernels"] = dict(mappings["model"])
     for component in COMPONENTS:
         changed["model"][component]["layer_kernels"] = dict(mappings.get(component, {}))
-    return _uncompiled(changed)
+    return uncompiled(changed)
+
+
+def plain_or_own(
+    stored: Sequence[KernelRecord],
+) -> tuple[dict[str, dict[str, Any]], list[tuple[KernelRecord, list[str]]]]:
+    """Return the kernels in plain PyTorch, by component and slot, and those that have none, with the reasons."""
+    mappings: dict[str, dict[str, Any]] = {"model": {}}
+    own = []
+    for record in stored:
+        plain, reasons = plain_record(record)
+        if reasons:
+            own.append((record, reasons))
+        else:
+            mappings.setdefault(record.component, {})[record.slot] = {"_target_": plain.target, **plain.arguments}
+    return mappings, own
 
 
 def _plain_mapping(path: Path, stored: list[KernelRecord]) -> dict[str, dict[str, Any]]:
     """Return the kernels in plain PyTorch, by component and slot; a slot that nothing uses takes its default."""
-    mappings: dict[str, dict[str, Any]] = {"model": {}}
+    mappings, kept = plain_or_own(stored)
     problems = []
-    for record in stored:
-        plain, reasons = plain_record(record)
-        if not reasons:
-            entry = {"_target_": plain.target, **plain.arguments}
-            mappings.setdefault(record.component, {})[record.slot] = entry
-        elif not record.note.startswith("not used"):
+    for record, reasons in kept:
+        if not record.note.startswith("not used"):
             what = f"no kernel in plain PyTorch can take the place of {named(record)} of {path}: {'; '.join(reasons)}"
             where = key_of(Difference(record.component, record.slot, record, record))
             mend = "--layer-kernels with a preset of yours that has a kernel of the same family"
@@ -189,7 +234,7 @@ def _refuse(path: Path, name: str, changed: list[Difference]) -> None:
         raise UserError.collect(problems)
 
 
-def _forecaster(
+def build(
     path: Path, config: Config, content: Mapping[str, Any], kernels: ComponentKernels, weights: Mapping[str, Tensor]
 ) -> Forecaster:
     """Build a forecaster of a checkpoint with some kernels, and give it the weights."""
@@ -218,7 +263,7 @@ def _compare_models(
         )
     except UserError as error:
         return None, error.problems[0].what
-    theirs = _forecaster(path, original, content, kernels, weights).to(device)
+    theirs = build(path, original, content, kernels, weights).to(device)
     variables, parameter = forecaster.variables, next(forecaster.model.parameters())
     grid = content["graph"]["nodes"]["data"]["x"].shape[0]
     shape = (1, forecaster.multistep_input, 1, grid, len(variables.input))

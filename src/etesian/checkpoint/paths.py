@@ -5,18 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from etesian.errors import UserError, did_you_mean, shell_word
+from etesian.inference.layout import is_safe
 from etesian.outputs import check_name, check_writable
 
 
-def check_input(path: Path) -> None:
-    """Check that a checkpoint is there.
+def check_input(path: Path, *, folder: bool = False) -> None:
+    """Check that a checkpoint is there: a file, or with `folder` also a folder without pickle.
 
     Raises
     ------
     UserError
         If it is not a file; naming the checkpoint of a run where its folder was given, or the nearest spelling.
     """
-    if path.is_file():
+    if path.is_file() or (folder and is_safe(path)):
         return
     general = "name a .ckpt file that a run wrote"
     if path.is_dir():

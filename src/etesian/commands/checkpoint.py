@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Print what a checkpoint of a run, or an exported one, holds.",
         epilog="example:\n  anemoi-training checkpoint describe outputs/first/checkpoints/best.ckpt\n",
     )
-    describe.add_argument("checkpoint", metavar="FILE", type=Path, help="a checkpoint")
+    describe.add_argument(
+        "checkpoint", metavar="FILE", type=Path, help="a checkpoint, or a folder such as inference-last"
+    )
     describe.add_argument("--json", action="store_true", help="print JSON")
     export = actions.add_parser(
         "export",
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(args: argparse.Namespace) -> int:
     """Print what a checkpoint is."""
-    check_input(args.checkpoint)
+    check_input(args.checkpoint, folder=True)
     from etesian.checkpoint.summary import summarise
 
     summary = summarise(args.checkpoint)
@@ -91,14 +93,15 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     from rich.text import Text
 
     model, variables, graph = summary["model"], summary["variables"], summary["graph"]
+    dataset = summary["dataset"]
     rows = {
         "file": f"{summary['file']}, {summary['bytes'] / 1e6:,.1f} MB, for {summary['contains']}",
         "etesian": f"{summary['etesian']}, format {summary['format']}",
         "model": f"{model['kind']}, {model['channels']} channels, processor layers: {model['layers']}, "
         f"{model['parameters']:,} parameters",
         "trained": f"{summary['step']:,} steps, epoch {summary['epoch']}, {summary['precision']}",
-        "input": f"{summary['multistep_input']} states, {summary['timestep'] or 'one date of the dataset'} apart: "
-        f"{', '.join(variables['input'])}",
+        "data": f"{dataset['dates']:,} dates, {dataset['first']} to {dataset['last']}; run {summary['run']}",
+        "input": f"{summary['multistep_input']} states, {summary['timestep']} apart: {', '.join(variables['input'])}",
         "forcing": ", ".join(variables["forcing"]) or "none",
         "output": ", ".join(variables["output"]),
         "graph": _counts(graph["nodes"], "nodes") + "; " + _counts(graph["edges"], "edges"),

@@ -148,6 +148,11 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("etesian")
 
 
+def keep_compiled(folder: Path) -> None:
+    """Keep what ``torch.compile`` makes in a folder, for the next run; one that the environment names comes first."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "compiled"))
+
+
 def local_rank() -> int:
     """Return the number of this process on its machine, as torchrun, Lightning or Slurm tells it; 0 when alone."""
     told = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
@@ -157,7 +162,9 @@ def local_rank() -> int:
 
 
 def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
-    """Check a config against the machine, the kernels and the dataset; what kernels measure is kept in `cache_dir`.
+    """Check a config against the machine, the kernels and the dataset.
+
+    What kernels measure, and what is compiled, is kept in `cache_dir`.
 
     See :func:`etesian.training.experiment.check_experiment`.
     """
@@ -165,6 +172,7 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Exp
     from etesian.training.experiment import check_experiment as check
 
     tuning.keep_in(cache_dir)
+    keep_compiled(cache_dir)
     preset = composed.choices.get("model/layer_kernels")
     return check(
         config,

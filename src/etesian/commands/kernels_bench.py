@@ -289,10 +289,7 @@ def edges_of(graph: Any) -> dict[str, Any]:
     """Return the edges of a graph by ``source2destination``."""
     from etesian.graph.edges import Edges
 
-    return {
-        f"{src}2{dst}": Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
-        for (src, _, dst), store in zip(graph.edge_types, graph.edge_stores, strict=True)
-    }
+    return {f"{src}2{dst}": Edges.of_graph(graph, src, dst, tiled=True) for src, _, dst in graph.edge_types}
 
 
 def _write_results(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from earthkit.meteo.solar.array import cos_solar_zenith_angle
 from numpy.typing import NDArray
 
 Coordinates = NDArray[np.floating[Any]]
@@ -33,14 +34,13 @@ def of_season(dates: NDArray[np.datetime64]) -> dict[str, Floats]:
 def of_hour(date: np.datetime64, latitudes: Coordinates, longitudes: Coordinates) -> dict[str, Floats]:
     """Return :data:`OF_HOUR` at one date, (G,) each: the local solar time, and the cosine of the zenith angle.
 
-    ``insolation`` is ``max(0, sin p sin d + cos p cos d cos h)`` with latitude p, declination d and hour angle h
-    (Hartmann, Global Physical Climatology, 2nd ed. 2016, section 2.7), without the distance to the sun.
+    ``insolation`` is that of earthkit-meteo, as anemoi-datasets and anemoi-inference compute it: with the equation of
+    time, without the distance to the sun, 0 at night, at the last full hour.
     """
     day = float(day_of_year(np.asarray(date)))
     local = 2 * np.pi * (day % 1.0) + np.deg2rad(longitudes)  # 0 at local midnight
-    latitude, tilt = np.deg2rad(latitudes), declination(day)
-    zenith = np.sin(latitude) * np.sin(tilt) - np.cos(latitude) * np.cos(tilt) * np.cos(local)
-    return dict(zip(OF_HOUR, (np.cos(local), np.sin(local), np.maximum(zenith, 0.0)), strict=True))
+    zenith = cos_solar_zenith_angle(date.astype("datetime64[s]").item(), latitudes, longitudes)
+    return dict(zip(OF_HOUR, (np.cos(local), np.sin(local), zenith), strict=True))
 
 
 def day_of_year(dates: NDArray[np.datetime64]) -> Floats:
@@ -68,3 +68,18 @@ def declination(days: Any) -> Any:
         - 0.002697 * np.cos(3 * angle)
         + 0.001480 * np.sin(3 * angle)
     )
+
+
+def computed(name: str, date: np.datetime64, latitudes: Coordinates, longitudes: Coordinates) -> Floats:
+    """Return one of the forcings of this module at one date, (G,).
+
+    Raises
+    ------
+    KeyError
+        If it is none of them.
+    """
+    if name in OF_PLACE:
+        return of_place(latitudes, longitudes)[name]
+    if name in OF_SEASON:
+        return np.full(latitudes.shape, of_season(np.asarray(date))[name])
+    return of_hour(date, latitudes, longitudes)[name]

@@ -43,13 +43,8 @@ def _earlier(
     if spacing is None:
         return dataset
     whole = open_split(name, _period(split, None, _text(dataset.dates[-1])), cache_dir)
-    first = dataset.dates[0].astype("datetime64[s]")
-    month = first.astype("datetime64[M]")
     for back in range(min(dates, len(whole.dates)), 0, -1):
-        if spacing.months:
-            start = (month - back * spacing.months).astype("datetime64[s]") + (first - month.astype("datetime64[s]"))
-        else:
-            start = first - np.timedelta64(back * spacing.seconds, "s")
+        start = spacing.after(dataset.dates[0], -back)
         if start >= whole.dates[0]:
             return open_split(name, _period(split, _text(start), _text(dataset.dates[-1])), cache_dir)
     return dataset

@@ -103,10 +103,11 @@ def open_split(name: SplitName, split: SplitSettings, cache_dir: Path) -> Gridde
                         mend="system.input.dataset=/path/to/dataset.zarr")  # fmt: skip
     period, keys = _period(split, options, key)
     options = find_stores(options, cache_dir, f"{key}.dataset_config")
-    whole = _open({option: value for option, value in options.items() if option != "frequency"}, key)
-    _check_order(whole.dates, key)
+    where = f"{key}.dataset_config"
+    whole = _open({option: value for option, value in options.items() if option != "frequency"}, where)
+    _check_order(whole.dates, where)
     check_covered(whole.dates, period, keys)
-    dataset = _open(options | {side: value for side, value in period.items() if value is not None}, key)
+    dataset = _open(options | {side: value for side, value in period.items() if value is not None}, where)
     if len(dataset.dates) == 0:
         raise UserError(f"the {name} split holds no date", where=f"{keys['start']}, {keys['end']}",
                         allowed=f"the data covers {whole.dates[0]} to {whole.dates[-1]}")  # fmt: skip
@@ -116,13 +117,36 @@ def open_split(name: SplitName, split: SplitSettings, cache_dir: Path) -> Gridde
     return dataset
 
 
-def _check_order(dates: NDArray[np.datetime64], key: str) -> None:
+def open_whole(options: Mapping[str, Any], cache_dir: Path, where: str) -> GriddedDataset:
+    """Open a dataset with all its dates, whatever its use.
+
+    Parameters
+    ----------
+    options : mapping
+        Options of ``open_dataset``; those that are null, ``start`` and ``end`` are left out.
+    cache_dir : Path
+        The user's cache folder, where embedded datasets are made.
+    where : str
+        What names the dataset, for the errors.
+
+    Raises
+    ------
+    UserError
+        For a store that is not there or lacks something, and dates that are not in order.
+    """
+    given = {name: value for name, value in options.items() if value is not None and name not in ("start", "end")}
+    dataset = _open(find_stores(given, cache_dir, where), where)
+    _check_order(dataset.dates, where)
+    return dataset
+
+
+def _check_order(dates: NDArray[np.datetime64], where: str) -> None:
     """Check that the dates are dates, each after the one before."""
     wrong = np.flatnonzero(~(dates[1:] > dates[:-1]))  # catches dates that are none too
     if wrong.size:
         raise UserError(
             f"the dates are not in order: {dates[wrong[0]]} is followed by {dates[wrong[0] + 1]}",
-            where=f"{key}.dataset_config",
+            where=where,
             mend="make the dataset again; anemoi-datasets writes dates in order",
         )
 
@@ -146,11 +170,10 @@ def _period(
     return period, keys
 
 
-def _open(options: Mapping[str, Any], key: str) -> GriddedDataset:
+def _open(options: Mapping[str, Any], where: str) -> GriddedDataset:
     """Open a dataset, read what is needed of it once, and turn any failure into an error that keeps its text."""
     from anemoi.datasets import open_dataset
 
-    where = f"{key}.dataset_config"
     _report_from_a_thread()
     try:
         dataset = open_dataset(**options)

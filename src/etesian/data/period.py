@@ -36,6 +36,14 @@ class Spacing:
             return "1 calendar month" if self.months == 1 else f"{self.months} calendar months"
         return frequency_to_string(datetime.timedelta(seconds=self.seconds))
 
+    def after(self, date: np.datetime64, number: int) -> np.datetime64:
+        """Return the date so many of these after another one (before it where negative), to the second."""
+        date = date.astype("datetime64[s]")
+        if not self.months:
+            return date + np.timedelta64(number * self.seconds, "s")
+        month = date.astype("datetime64[M]")
+        return (month + number * self.months).astype("datetime64[s]") + (date - month.astype("datetime64[s]"))
+
 
 def parse_date(value: str | int, where: str) -> np.datetime64 | None:
     """Return a date in the unit of its precision (year, month, day or second), or None for a share of the dates.

@@ -46,8 +46,8 @@ def step_hours(frequency: str) -> int:
     return int(hours)
 
 
-def first_date(start: str) -> np.datetime64:
-    """Return the first date, to the second.
+def first_date(start: str, option: str = "--start") -> np.datetime64:
+    """Return the first date, to the second; `option` is what gives it.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def first_date(start: str) -> np.datetime64:
     except ValueError:
         date = np.datetime64("NaT")
     if np.isnat(date):
-        raise UserError(f"--start {start} is not a date", where="--start", allowed="2000-01-01 or 2000-01-01T06")
+        raise UserError(f"{option} {start} is not a date", where=option, allowed="2000-01-01 or 2000-01-01T06")
     return date
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Collection
-from typing import TypedDict
+from collections.abc import Collection, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from etesian.data.gridded import GriddedDataset
 from etesian.errors import Problem, UserError, shell_word
@@ -24,11 +24,28 @@ class Sample(TypedDict):
     """One window."""
 
     x: Tensor
-    """States (T, E, G, V), float32, physical units: date, ensemble member, grid point, variable."""
+    """States (T, E, G, V), float32, physical units: date, ensemble member, grid point, variable. In memory the grid
+    points stand side by side, as in the store: a view that costs nothing here and is turned round on the device."""
     index: int
     """Which window it is, counted from 0."""
     weight: float
     """1; 0 for padding."""
+
+
+class Batch(TypedDict):
+    """Windows side by side."""
+
+    x: Tensor
+    """States (B, T, E, G, V), as those of a :class:`Sample`; in memory (B, T, V, E, G)."""
+    index: Tensor
+    """Which windows they are (B,), int64."""
+    weight: Tensor
+    """1; 0 for padding (B,), float64."""
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return a :class:`Batch`: for ``DataLoader``, which would put samples together."""
+    return batch
 
 
 class SampleError(UserError):
@@ -126,12 +143,25 @@ class WindowDataset(Dataset[Sample]):
             For a NaN in a variable that has no imputer, and where the store cannot be read.
         """
         window = index if index >= 0 else -1 - index
-        if window >= len(self):
-            raise IndexError(f"window {window} of {len(self)}")
-        x = self._read(window)  # [T, V, E, G]
-        self._check_nans(x, window)
-        states = torch.from_numpy(x).permute(0, 2, 3, 1).contiguous()  # [T, E, G, V]
+        states = torch.from_numpy(self._states(window)).permute(0, 2, 3, 1)  # [T, E, G, V], a view
         return {"x": states, "index": window, "weight": float(index >= 0)}
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Read a batch of windows, as :meth:`__getitem__` reads one; a date that several windows hold is read once.
+
+        Raises
+        ------
+        SampleError
+            As :meth:`__getitem__`.
+        """
+        windows = [index if index >= 0 else -1 - index for index in indices]
+        alone = len(windows) == 1  # decompressed where it stays, so nothing is copied
+        x = torch.from_numpy(self._states(windows[0]))[None] if alone else self._read_together(windows)
+        return {
+            "x": x.permute(0, 1, 3, 4, 2),  # [B, T, E, G, V], a view
+            "index": torch.tensor(windows),
+            "weight": torch.tensor([float(index >= 0) for index in indices], dtype=torch.float64),
+        }
 
     def dates(self, index: int) -> NDArray[np.datetime64]:
         """Return the dates (T,) of a window."""
@@ -141,23 +171,45 @@ class WindowDataset(Dataset[Sample]):
         start = int(self.starts[window])
         return slice(start, start + self.span, self.step)
 
-    def _read(self, window: int) -> NDArray[np.float32]:
+    def _states(self, window: int) -> NDArray[np.float32]:
         """Return the states [T, V, E, G] of a window."""
+        if window >= len(self):
+            raise IndexError(f"window {window} of {len(self)}")
+        dates = self._slice(window)
+        x = self._read(dates)
+        self._check_nans(x, dates)
+        return x
+
+    def _read_together(self, windows: Sequence[int]) -> Tensor:
+        """Return the states [B, T, V, E, G] of some windows."""
+        dates = [date for window in windows for date in range(*self._slice(window).indices(len(self.dataset)))]
+        states: dict[int, Tensor] = {}
+        for date in dates:
+            if date not in states:
+                here = slice(date, date + 1)
+                field = self._read(here)  # [1, V, E, G]
+                self._check_nans(field, here)
+                states[date] = torch.from_numpy(field[0])
+        stacked = default_collate([states[date] for date in dates])  # in a worker process, into shared memory
+        return stacked.unflatten(0, (len(windows), self.length))
+
+    def _read(self, dates: slice) -> NDArray[np.float32]:
+        """Return the states [T, V, E, G] at some dates."""
         if os.getpid() != self._process:  # a forked worker: an open zip file's position would be shared
             self.dataset = pickle.loads(pickle.dumps(self.dataset))
             self._process = os.getpid()
         try:
-            x = self.dataset[self._slice(window)]
+            x = self.dataset[dates]
         except Exception as cause:  # whatever a damaged store or a lost connection raises
-            dates = self.dates(window)
+            found = self.dataset.dates[dates]
+            period = f"at {found[0]}" if len(found) == 1 else f"from {found[0]} to {found[-1]}"
             raise SampleError(
-                f"the {self.split} data from {dates[0]} to {dates[-1]} cannot be read: "
-                f"{type(cause).__name__} {cause}".replace("\n", " "),
+                f"the {self.split} data {period} cannot be read: {type(cause).__name__} {cause}".replace("\n", " "),
                 where=f"dataloader.{self.split}.dataset_config",
             ) from cause
         return np.ascontiguousarray(x, dtype=np.float32)
 
-    def _check_nans(self, x: NDArray[np.float32], window: int) -> None:
+    def _check_nans(self, x: NDArray[np.float32], dates: slice) -> None:
         sums = x.sum(axis=(2, 3))  # [T, V]: not finite where a point is not, and no array of the field's size is made
         suspect = ~np.isfinite(sums[:, self._checked])
         if not suspect.any():
@@ -167,13 +219,13 @@ class WindowDataset(Dataset[Sample]):
             count = int(np.isnan(x[state, variable]).sum())
             if count:
                 problem = nan_problem(
-                    self.dataset.variables[variable], str(self.dates(window)[state]), count, self.split
+                    self.dataset.variables[variable], str(self.dataset.dates[dates][state]), count, self.split
                 )
                 raise SampleError(problem.what, where=problem.where, mend=problem.mend)
             if count := int(np.isinf(x[state, variable]).sum()):
                 raise SampleError(
                     f"variable {self.dataset.variables[variable]!r} holds {count} infinite values at "
-                    f"{self.dates(window)[state]} ({self.split})",
+                    f"{self.dataset.dates[dates][state]} ({self.split})",
                     where=f"dataloader.{self.split}.dataset_config",
                     mend="correct the dataset",
                 )

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from etesian.graph.tiles import EdgeTiles, make_tiles, spatial_order
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Edges:
         Edges ``src_perm[src_ptr[j] : src_ptr[j + 1]]`` leave source node j.
     num_src, num_dst : int
         Number of nodes on each side.
+    tiles : EdgeTiles or None
+        The edges in tiles, where :meth:`with_tiles` made them.
+    most : int
+        Edges into a node at most, likewise.
     """
 
     src: Tensor
@@ -33,6 +40,8 @@ class Edges:
     src_ptr: Tensor
     num_src: int
     num_dst: int
+    tiles: EdgeTiles | None = None
+    most: int = 0
 
     @property
     def num_edges(self) -> int:
@@ -66,6 +75,26 @@ class Edges:
         src_perm = torch.argsort(src, stable=True)
         return cls(src, dst, _pointers(dst, num_dst), src_perm, _pointers(src, num_src), num_src, num_dst)
 
+    @classmethod
+    def of_graph(cls, graph: HeteroData, src: str, dst: str, *, tiled: bool) -> Edges:
+        """Return the edges between two sets of nodes of a graph, in tiles too where `tiled` asks for it."""
+        index = graph[src, "to", dst].edge_index
+        edges = cls.from_sorted(index, graph[src].num_nodes, graph[dst].num_nodes)
+        return edges.with_tiles(spatial_order(graph[src].x), spatial_order(graph[dst].x)) if tiled else edges
+
+    def with_tiles(self, src_order: Tensor | None = None, dst_order: Tensor | None = None) -> Edges:
+        """Return the same edges in tiles as well, for the kernels that want them.
+
+        Parameters
+        ----------
+        src_order, dst_order : Tensor, optional
+            All nodes of a side in an order that keeps near ones together, as
+            :func:`etesian.graph.tiles.spatial_order` gives it; else as they are numbered. It is a question of speed.
+        """
+        sizes = (self.num_src, self.num_dst)
+        tiles = make_tiles(self.src.cpu(), self.dst.cpu(), *sizes, src_order, dst_order).to(self.src.device)
+        return replace(self, tiles=tiles, most=int(self.dst_ptr.diff().max()) if self.num_dst else 0)
+
     def repeated(self, copies: int) -> Edges:
         """Return `copies` graphs side by side, as a batch folded into the nodes needs them.
 
@@ -79,7 +108,7 @@ class Edges:
             return (index[None, :] + copy * step).flatten()
 
         def shift_pointers(pointers: Tensor) -> Tensor:
-            return torch.cat([shift(pointers[:-1], self.num_edges), pointers.new_tensor([copies * self.num_edges])])
+            return torch.cat([shift(pointers[:-1], self.num_edges), pointers.new_full((1,), copies * self.num_edges)])
 
         return Edges(
             src=shift(self.src, self.num_src),
@@ -89,6 +118,10 @@ class Edges:
             src_ptr=shift_pointers(self.src_ptr),
             num_src=copies * self.num_src,
             num_dst=copies * self.num_dst,
+            tiles=None
+            if self.tiles is None
+            else self.tiles.repeated(copies, self.num_src, self.num_dst, self.num_edges),
+            most=self.most,
         )
 
     def to(self, device: torch.device | str) -> Edges:
@@ -100,6 +133,7 @@ class Edges:
             dst_ptr=self.dst_ptr.to(device),
             src_perm=self.src_perm.to(device),
             src_ptr=self.src_ptr.to(device),
+            tiles=None if self.tiles is None else self.tiles.to(device),
         )
 
 

@@ -14,6 +14,8 @@ from etesian.inference.forecaster import Forecaster
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.build import ModelFields, build_model
 from etesian.schema.config import Config
+from etesian.schema.data import DataSettings
+from etesian.schema.model import ModelSettings
 
 
 def assemble_forecaster(
@@ -38,14 +40,29 @@ def assemble_forecaster(
     kernels : ComponentKernels
         The layer kernels.
     """
-    normalizer = Normalizer(variables, statistics, config.data.processors.normalizer)
+    return assemble(config.model, config.data, config.task.multistep_input, variables, statistics, graph, kernels)
+
+
+def assemble(
+    model: ModelSettings,
+    data: DataSettings,
+    multistep_input: int,
+    variables: Variables,
+    statistics: Mapping[str, np.ndarray],
+    graph: HeteroData,
+    kernels: ComponentKernels,
+) -> Forecaster:
+    """Make an untrained forecaster from the sections ``model`` and ``data`` and the number of input states alone.
+
+    The other arguments are those of :func:`assemble_forecaster`.
+    """
+    normalizer = Normalizer(variables, statistics, data.processors.normalizer)
     fields = ModelFields(
         input_names=variables.input,
         output_names=variables.output,
-        num_steps=config.task.multistep_input,
+        num_steps=multistep_input,
         output_scale=normalizer.scale[variables.data_output],
         output_offset=normalizer.offset[variables.data_output],
     )
-    model = build_model(config.model, graph, fields, kernels)
-    imputer = Imputer(variables, statistics, config.data.processors.imputer)
-    return Forecaster(model, normalizer, imputer, variables, config.task.multistep_input)
+    imputer = Imputer(variables, statistics, data.processors.imputer)
+    return Forecaster(build_model(model, graph, fields, kernels), normalizer, imputer, variables, multistep_input)

@@ -1,4 +1,7 @@
-"""The forecaster: normalise, one step, roll out, de-normalise."""
+"""The forecaster: normalise, one step, roll out, de-normalise.
+
+A whole one, pickled, is a checkpoint for inference: unpickling imports this module, and neither Lightning nor Hydra.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from torch import Tensor, nn
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
 from etesian.data.variables import Variables
+
+DATASET = "data"
+"""Name of the one dataset, where tools can tell several apart."""
 
 
 class Forecaster(nn.Module):
@@ -32,12 +38,17 @@ class Forecaster(nn.Module):
     Attributes
     ----------
     about : dict
-        Where it comes from: empty, or filled by ``checkpoint export``.
+        Where it comes from: empty, or what :func:`etesian.checkpoint.inference.about` returns.
 
     Notes
     -----
     Shape letters: B batch, T time, E ensemble, G grid points, V variables of the dataset, V_in inputs, V_out outputs.
     """
+
+    data_input: Tensor
+    data_output: Tensor
+    input_prognostic: Tensor
+    output_prognostic: Tensor
 
     def __init__(
         self, model: nn.Module, normalizer: Normalizer, imputer: Imputer, variables: Variables, multistep_input: int
@@ -49,6 +60,9 @@ class Forecaster(nn.Module):
         self.variables = variables
         self.multistep_input = multistep_input
         self.about: dict[str, Any] = {}
+        for name in ("data_input", "data_output", "input_prognostic", "output_prognostic"):  # lists would be copied
+            positions = torch.tensor(getattr(variables, name), dtype=torch.long)  # to the device at every use
+            self.register_buffer(name, positions, persistent=False)
 
     def prepare(self, x: Tensor) -> Tensor:
         """Impute and normalise fields.
@@ -56,14 +70,15 @@ class Forecaster(nn.Module):
         Parameters
         ----------
         x : Tensor, shape (..., V)
-            Physical units; NaNs only in imputed variables.
+            Physical units; NaNs only in imputed variables. In any order in memory, such as that of a batch, whose
+            variables do not stand side by side.
 
         Returns
         -------
         Tensor, shape (..., V)
-            Normalised, without NaN.
+            Normalised, without NaN, contiguous.
         """
-        return self.normalizer.normalize(self.imputer(x))
+        return self.normalizer.normalize(self.imputer(x.contiguous()))
 
     def forecast_normalised(self, x: Tensor, steps: int) -> Iterator[Tensor]:
         """Roll the model out, one state at a time.
@@ -88,7 +103,7 @@ class Forecaster(nn.Module):
         """
         if x.shape[1] < self.multistep_input + steps - 1:
             raise ValueError(f"{steps} steps need {self.multistep_input + steps - 1} states, not {x.shape[1]}")
-        inputs = x[..., self.variables.data_input]  # [B, T, E, G, V_in]
+        inputs = x.index_select(-1, self.data_input)  # [B, T, E, G, V_in]
         state = inputs[:, : self.multistep_input]
         for step in range(steps):
             forecast = self.model(state)  # [B, E, G, V_out]
@@ -146,6 +161,42 @@ class Forecaster(nn.Module):
         forecasts = torch.stack(list(self.forecast_normalised(prepared, steps)), dim=1)
         return self.normalizer.denormalize(forecasts, self.variables.data_output)
 
+    def predict_step(
+        self, x: dict[str, Tensor], fcstep: int | None = None, step: Any = None, date: Any = None
+    ) -> dict[str, Tensor]:
+        """Forecast the next state in physical units, as anemoi-inference asks for it.
+
+        Parameters
+        ----------
+        x : dict
+            Under ``"data"`` the input states (1, T_in, G, V_in), physical units, variables as ``variables.input``
+            names them.
+        fcstep, step, date : optional
+            Number, lead time and date of the step; the model needs none of them.
+
+        Returns
+        -------
+        dict
+            Under ``"data"`` the next state (1, 1, 1, G, V_out), physical units, of the dtype of `x`, variables as
+            ``variables.output`` names them.
+
+        Raises
+        ------
+        ValueError
+            If `x` holds other datasets, another shape, or NaNs that no imputer fills.
+        """
+        if set(x) != {DATASET}:
+            raise ValueError(f"the datasets are {', '.join(map(repr, x)) or 'none'}, not {DATASET!r}")
+        states, inputs = x[DATASET], self.variables.input
+        if states.dim() != 4 or states.shape[1] != self.multistep_input or states.shape[-1] != len(inputs):
+            raise ValueError(
+                f"x has the shape {tuple(states.shape)}, not (batch, {self.multistep_input} states, grid points, "
+                f"{len(inputs)} variables); the variables are {', '.join(inputs)}"
+            )
+        whole = states.new_zeros(*states.shape[:-1], len(self.variables.names))  # [B, T_in, G, V]
+        whole[..., self.variables.data_input] = states
+        return {DATASET: self.rollout(whole[:, :, None], 1).to(states.dtype)}
+
     def _checked(self, x: Tensor, steps: int) -> Tensor:
         """Return `x` in the model's dtype, if it can be rolled out."""
         if not isinstance(x, Tensor):
@@ -194,6 +245,6 @@ class Forecaster(nn.Module):
 
     def _advance(self, state: Tensor, forecast: Tensor, inputs_then: Tensor) -> Tensor:
         """Append the forecast state: prognostic variables from the model, forcings from the data at that time."""
-        newest = inputs_then.clone()  # [B, E, G, V_in]
-        newest[..., self.variables.input_prognostic] = forecast[..., self.variables.output_prognostic].to(newest.dtype)
+        prognostic = forecast.index_select(-1, self.output_prognostic).to(inputs_then.dtype)
+        newest = inputs_then.index_copy(-1, self.input_prognostic, prognostic)  # [B, E, G, V_in]
         return torch.cat([state[:, 1:], newest[:, None]], dim=1)

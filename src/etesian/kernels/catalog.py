@@ -37,9 +37,11 @@ RMS_NORM_EPS = 1e-6
 
 _NORMS = (
     _entry("torch.nn.LayerNorm", eps=LAYER_NORM_EPS),
+    _entry("etesian.kernels.norms.AutocastLayerNorm", eps=LAYER_NORM_EPS),
     _entry("etesian.kernels.liger.LigerLayerNorm", eps=LAYER_NORM_EPS),
     _entry("transformer_engine.pytorch.LayerNorm", eps=LAYER_NORM_EPS),
     _entry("torch.nn.RMSNorm", eps=RMS_NORM_EPS),
+    _entry("etesian.kernels.norms.AutocastRMSNorm", eps=RMS_NORM_EPS),
     _entry("liger_kernel.transformers.rms_norm.LigerRMSNorm", eps=RMS_NORM_EPS),
     _entry("transformer_engine.pytorch.RMSNorm", eps=RMS_NORM_EPS),
 )

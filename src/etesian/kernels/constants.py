@@ -146,6 +146,9 @@ OWN_CONSTANTS: Mapping[str, Mapping[str, Reader]] = {
     "etesian.kernels.norms.AutocastLayerNorm": {
         "eps": _EPS_5, "elementwise_affine": Argument("elementwise_affine", True), "bias": Argument("bias", True),
     },
+    "etesian.kernels.norms.AutocastRMSNorm": {
+        "eps": _EPS_6, "elementwise_affine": Argument("elementwise_affine", True),
+    },
     "etesian.kernels.glu.GeGLU": {"approximate": Argument("approximate", "none")},
     "etesian.kernels.liger.LigerGeGLU": {"approximate": "tanh"},
     "etesian.kernels.liger.LigerLayerNorm": {"eps": _EPS_5, "bias": True},
@@ -168,7 +171,8 @@ rounding alone (Liger's ``casting_mode``) or the first weights is no constant.
 PLAIN = frozenset(
     {
         "torch.nn.Linear", "torch.nn.LayerNorm", "torch.nn.RMSNorm", "torch.nn.GELU", "torch.nn.SiLU", "torch.nn.ReLU",
-        "etesian.kernels.norms.AutocastLayerNorm", "etesian.kernels.mlp.MLP", "etesian.kernels.glu.GLU",
+        "etesian.kernels.norms.AutocastLayerNorm", "etesian.kernels.norms.AutocastRMSNorm", "etesian.kernels.mlp.MLP",
+        "etesian.kernels.glu.GLU",
         "etesian.kernels.glu.SwiGLU", "etesian.kernels.glu.GeGLU", "etesian.kernels.glu.ReGLU",
         "etesian.kernels.reference.ReferenceGraphAttention", "etesian.kernels.factored.FactoredGraphAttention",
         f"{_ATTENTION}.reference.ReferenceAttention", f"{_ATTENTION}.sdpa.ScaledDotProductAttention",

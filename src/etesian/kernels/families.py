@@ -27,6 +27,7 @@ _FAMILIES: dict[str, str] = {
     "torch.nn.SiLU": "silu",
     "torch.nn.ReLU": "relu",
     "etesian.kernels.norms.AutocastLayerNorm": "layer_norm",
+    "etesian.kernels.norms.AutocastRMSNorm": "rms_norm",
     "etesian.kernels.liger.LigerLayerNorm": "layer_norm",
     "liger_kernel.transformers.layer_norm.LigerLayerNorm": "layer_norm",
     "liger_kernel.transformers.rms_norm.LigerRMSNorm": "rms_norm",

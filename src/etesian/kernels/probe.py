@@ -161,7 +161,7 @@ def _cases(
     wide, of_heads = (NODES, channels), (NODES, heads, channels // heads)
     match slot:
         case "Linear":
-            dtypes = dict.fromkeys((machine.parameters, normed))  # of the embeddings, and after a norm
+            dtypes = dict.fromkeys((machine.parameters, low, normed))  # of the embeddings, and after a norm
             shape = (NODES, FEATURES)
             builds = [partial(factory, channels, FEATURES)]
             if settings.uses(component, "Attention"):
@@ -203,7 +203,7 @@ def _edges(device: torch.device) -> Edges:
     """Return two edges into each node but the last, which has none."""
     dst = torch.arange(NODES - 1).repeat_interleave(2)
     src = (dst + torch.arange(dst.numel()) % 2 * 2) % NODES
-    return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).to(device)
+    return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).with_tiles().to(device)
 
 
 def _run(case: _Case, machine: _Machine) -> torch.dtype:

@@ -25,6 +25,7 @@ COMPONENTS = ("encoder", "processor", "decoder")
 """Components that may fill slots otherwise than the model does."""
 
 EDGE_PROJECTION_NOTE = "edge projection: inside GraphAttention"
+FUSED_PROJECTIONS_NOTE = "query, key, value: one product"
 
 
 class KernelFactory:
@@ -40,6 +41,12 @@ class KernelFactory:
 
     def __init__(self, target: Any, record: KernelRecord) -> None:
         self.target, self.record = target, record
+
+    @property
+    def reads_tiles(self) -> bool:
+        """Whether the layers, or those that a function is annotated to return, read edges in tiles."""
+        made = getattr(self.target, "__annotations__", {}).get("return", self.target)
+        return bool(getattr(made, "reads_tiles", False) or getattr(self.target, "reads_tiles", False))
 
     def __call__(self, *positional: Any, **keywords: Any) -> nn.Module:
         """Build a layer with what the model passes and the arguments of the config.
@@ -238,20 +245,25 @@ def _compile_options(value: Any, where: str) -> tuple[dict[str, Any] | None, lis
 
 
 def _unfusable(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[Problem]:
-    """Return a problem for each component whose Linear graph attention can't take the edge projection over from."""
-    problems, seen = [], set()
+    """Return a problem for each Linear that is not called but read, and so has to be a plain linear layer."""
+    problems: dict[str, Problem] = {}
     for component in COMPONENTS:
         linear, attention = factories[component]["Linear"].record, factories[component]["GraphAttention"].record
         where = config_key(linear.component, "Linear")
-        if linear.family == LINEAR or where in seen or not settings.uses(component, "GraphAttention"):
+        if linear.family == LINEAR or where in problems:
             continue
-        seen.add(where)
-        what = (
-            f"slot GraphAttention ({attention.target}) computes the edge projection from the weights of slot Linear, "
-            f"which is {linear.target} of family {linear.family!r}: only a plain linear layer can be taken over"
-        )
-        problems.append(Problem(what, where, f"a Linear of family {LINEAR!r}", f"{where}._target_=torch.nn.Linear"))
-    return problems
+        of = f"the weights of slot Linear, which is {linear.target} of family {linear.family!r}"
+        mend = f"{where}._target_=torch.nn.Linear"
+        if settings.uses(component, "GraphAttention"):
+            what = f"slot GraphAttention ({attention.target}) computes the edge projection from {of}"
+        elif getattr(settings, component).fuse_projections:
+            key = f"model.{component}.fuse_projections"
+            what, mend = f"{key}=true computes query, key and value in one product from {of}", f"{key}=false, or {mend}"
+        else:
+            continue
+        what += ": only a plain linear layer can be taken over"
+        problems[where] = Problem(what, where, f"a Linear of family {LINEAR!r}", mend)
+    return list(problems.values())
 
 
 def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, KernelFactory]]) -> list[KernelRecord]:
@@ -301,5 +313,9 @@ def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gate
         where = "nothing" if record.component == "model" else f"no {record.component}"
         return replace(record, note=f"not used: {where} in a model of kind {settings.kind} is made by it")
     notes = [] if used == users else [f"used in {', '.join(used)}"]
-    fused = record.slot in ("Linear", "GraphAttention") and any(settings.uses(c, "GraphAttention") for c in used)
-    return replace(record, note="; ".join([EDGE_PROJECTION_NOTE] * fused + notes))
+    if record.slot in ("Linear", "GraphAttention") and any(settings.uses(c, "GraphAttention") for c in used):
+        notes.insert(0, EDGE_PROJECTION_NOTE)
+    joint = [name for name in used if getattr(settings, name).fuse_projections]
+    if record.slot == "Linear" and joint:
+        notes.append(FUSED_PROJECTIONS_NOTE + ("" if len(joint) == len(COMPONENTS) else f" in {', '.join(joint)}"))
+    return replace(record, note="; ".join(notes))

@@ -60,7 +60,8 @@ GRAPH_ATTENTION_CALL = (
 
 ``edges`` is an :class:`etesian.graph.edges.Edges`. With ``e_m = edge_weight a_m + edge_bias`` for edge m from j to i,
 ``s_m = q_i . (k_j + e_m) / sqrt(C)`` for each head, and alpha the softmax of s over the edges that lead into i,
-``out_i = sum_m alpha_m (v_j + e_m)``. A node that no edge leads to gets 0, without the bias too.
+``out_i = sum_m alpha_m (v_j + e_m)``. A node that no edge leads to gets 0, without the bias too. A class with an
+attribute ``reads_tiles = True`` gets edges whose ``tiles`` are there (:class:`etesian.graph.tiles.EdgeTiles`).
 """
 
 ATTENTION_CALL = "(query, key, value [B, H, N, C] each) -> [B, H, N, C]"

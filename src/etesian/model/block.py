@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
+from etesian.model.projections import project
 from etesian.schema.model import BlockSettings
 
 
@@ -31,7 +32,7 @@ class GraphTransformerBlock(Block):
     edge_dim : int
         Features an edge, D.
     settings : BlockSettings
-        Heads, width of the MLP, norms of queries and keys.
+        Heads, width of the MLP, norms of queries and keys, and whether layers of one input are one product.
     kernels : LayerKernels
         Where every layer comes from.
     bipartite : bool
@@ -52,7 +53,7 @@ class GraphTransformerBlock(Block):
         self, num_channels: int, edge_dim: int, settings: BlockSettings, kernels: LayerKernels, *, bipartite: bool
     ) -> None:
         super().__init__()
-        self.num_heads = settings.num_heads
+        self.num_heads, self.fuse_projections = settings.num_heads, settings.fuse_projections
         head_channels = num_channels // settings.num_heads
         self.norm_attention = kernels.LayerNorm(num_channels)
         self.norm_source = kernels.LayerNorm(num_channels) if bipartite else None
@@ -90,16 +91,24 @@ class GraphTransformerBlock(Block):
         dst = self.norm_attention(x_dst)
         src = dst if x_src is None or self.norm_source is None else self.norm_source(x_src)
 
-        query = self._heads(self.query(dst))  # [N_dst, H, C]
-        key = self._heads(self.key(src))  # [N_src, H, C]
-        value = self._heads(self.value(src))  # [N_src, H, C]
+        query, key, value, own = self._project(src, dst)
+        query, key, value = self._heads(query), self._heads(key), self._heads(value)  # [N_dst or N_src, H, C]
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
 
         attended = self.attention(query, key, value, edge_attr, self.edge.weight, self.edge.bias, edges)
         attended = rearrange(attended, "n h c -> n (h c)")  # [N_dst, H C]
-        x_dst = x_dst + self.projection(attended + self.own(dst))
+        x_dst = x_dst + self.projection(attended + own)
         return x_dst + self.mlp(self.norm_mlp(x_dst))
+
+    def _project(self, src: Tensor, dst: Tensor) -> tuple[Tensor, ...]:
+        """Return query [N_dst, H C], key and value [N_src, H C], and the destinations' own projection [N_dst, H C]."""
+        if src is dst:
+            layers = (self.query, self.key, self.value, self.own)
+            return project(dst, layers, fused=self.fuse_projections)
+        query, own = project(dst, (self.query, self.own), fused=self.fuse_projections)
+        key, value = project(src, (self.key, self.value), fused=self.fuse_projections)
+        return query, key, value, own
 
     def _heads(self, x: Tensor) -> Tensor:
         return rearrange(x, "n (h c) -> n h c", h=self.num_heads)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
+from etesian.model.chunks import chunk_by_chunk, cut
 from etesian.model.features import EdgeFeatures
-from etesian.schema.model import BlockSettings
+from etesian.schema.model import MapperSettings
 
 OUTPUT_GAIN = 0.01
 """Factor on the first weights of the output head.
@@ -29,7 +31,7 @@ class Decoder(nn.Module):
         Width inside, and of the hidden nodes.
     edges : EdgeFeatures
         Edges from hidden to data nodes.
-    settings : BlockSettings
+    settings : MapperSettings
         Section ``model.decoder``.
     kernels : LayerKernels
         Kernels of the decoder.
@@ -41,13 +43,14 @@ class Decoder(nn.Module):
         num_outputs: int,
         num_channels: int,
         edges: EdgeFeatures,
-        settings: BlockSettings,
+        settings: MapperSettings,
         kernels: LayerKernels,
     ) -> None:
         super().__init__()
         self.embed_destination = kernels.Linear(data_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
+        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.decoder.num_chunks")
         self.norm_output = kernels.LayerNorm(num_channels)
         self.output = kernels.Linear(num_channels, num_outputs)
         with torch.no_grad():
@@ -56,7 +59,12 @@ class Decoder(nn.Module):
 
     def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""
-        destination = self.embed_destination(x_data)  # [(copies N_data), C]
-        edge_attr, edges = self.edges(copies)
-        destination = self.block(x_hidden, destination, edge_attr, edges)  # [(copies N_data), C]
-        return self.output(self.norm_output(destination))  # [(copies N_data), num_outputs]
+        if len(self.chunks):
+            edge_attr = self.edges.attributes(copies)
+            return chunk_by_chunk(self._update, self.chunks, x_hidden, x_data, edge_attr, copies)
+        return self._update(x_hidden, x_data, *self.edges(copies))
+
+    def _update(self, x_hidden: Tensor, x_data: Tensor, edge_attr: Tensor, edges: Edges) -> Tensor:
+        destination = self.embed_destination(x_data)  # [N_dst, C]
+        destination = self.block(x_hidden, destination, edge_attr, edges)  # [N_dst, C]
+        return self.output(self.norm_output(destination))  # [N_dst, num_outputs]

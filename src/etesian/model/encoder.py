@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
+from etesian.model.chunks import chunk_by_chunk, cut
 from etesian.model.features import EdgeFeatures
-from etesian.schema.model import BlockSettings
+from etesian.schema.model import MapperSettings
 
 
 class Encoder(nn.Module):
@@ -21,7 +23,7 @@ class Encoder(nn.Module):
         Width inside.
     edges : EdgeFeatures
         Edges from data to hidden nodes.
-    settings : BlockSettings
+    settings : MapperSettings
         Section ``model.encoder``.
     kernels : LayerKernels
         Kernels of the encoder.
@@ -33,7 +35,7 @@ class Encoder(nn.Module):
         hidden_dim: int,
         num_channels: int,
         edges: EdgeFeatures,
-        settings: BlockSettings,
+        settings: MapperSettings,
         kernels: LayerKernels,
     ) -> None:
         super().__init__()
@@ -41,10 +43,16 @@ class Encoder(nn.Module):
         self.embed_destination = kernels.Linear(hidden_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
+        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
 
     def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> Tensor:
         """Map features [(copies N_data), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
-        source = self.embed_source(x_data)  # [(copies N_data), C]
-        destination = self.embed_destination(x_hidden)  # [(copies N_hidden), C]
-        edge_attr, edges = self.edges(copies)
-        return self.block(source, destination, edge_attr, edges)
+        if len(self.chunks):
+            edge_attr = self.edges.attributes(copies)
+            return chunk_by_chunk(self._update, self.chunks, x_data, x_hidden, edge_attr, copies)
+        return self._update(x_data, x_hidden, *self.edges(copies))
+
+    def _update(self, x_data: Tensor, x_hidden: Tensor, edge_attr: Tensor, edges: Edges) -> Tensor:
+        source = self.embed_source(x_data)  # [N_src, C]
+        destination = self.embed_destination(x_hidden)  # [N_dst, C]
+        return self.block(source, destination, edge_attr, edges)  # [N_dst, C]

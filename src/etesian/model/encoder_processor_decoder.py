@@ -21,7 +21,7 @@ from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
 from etesian.model.decoder import Decoder
 from etesian.model.encoder import Encoder
-from etesian.model.features import EdgeFeatures, NodeFeatures
+from etesian.model.features import EdgeFeatures, NodeFeatures, for_products
 from etesian.model.fields import ModelFields
 from etesian.model.residual import Residual
 from etesian.schema.model import ModelSettings
@@ -61,8 +61,9 @@ class EncoderProcessorDecoder(Model, ABC):
         data_dim = fields.num_steps * len(fields.input_names) + self.data_nodes.dim
 
         learnt_edges = settings.edge_trainable_parameters
-        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden)
-        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data)
+        tiled = [component.GraphAttention.reads_tiles for component in (kernels.encoder, kernels.decoder)]
+        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden, tiled=tiled[0])
+        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data, tiled=tiled[1])
         self.encoder = Encoder(data_dim, self.hidden_nodes.dim, channels, to_hidden, settings.encoder, kernels.encoder)
         self.processor = self.make_processor(settings, graph, kernels.processor)
         self.decoder = Decoder(data_dim, len(fields.output_names), channels, to_data, settings.decoder, kernels.decoder)
@@ -98,7 +99,8 @@ class EncoderProcessorDecoder(Model, ABC):
             raise ValueError(f"input has (T, G, V) = {(steps, grid, variables)}, the model was built for {built_for}")
         copies = batch * ensemble
 
-        x_data = self.data_nodes.join(rearrange(x, "b t e g v -> (b e g) (t v)"), copies)  # [(B E G), F_data]
+        x_flat = rearrange(for_products(x), "b t e g v -> (b e g) (t v)")
+        x_data = self.data_nodes.join(x_flat, copies)  # [(B E G), F_data]
         x_hidden = self.hidden_nodes(copies)  # [(B E N_hidden), F_hidden]
         encoded = self.encoder(x_data, x_hidden, copies)  # [(B E N_hidden), C]
         processed = self.processor(encoded, copies)  # [(B E N_hidden), C]

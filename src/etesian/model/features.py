@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from etesian.graph.edges import Edges
+from etesian.graph.tiles import EdgeTiles
 
 _KEPT_SIZES = 4
 """Sizes of batch whose repeated edges are kept: training, validation, an incomplete last one, inference."""
@@ -66,40 +67,36 @@ class NodeFeatures(TrainableFeatures):
         return super().forward(self.coordinates, copies)
 
     def join(self, x: Tensor, copies: int) -> Tensor:
-        """Put the features of the nodes behind those in x, [(copies N), F] to [(copies N), F + dim]."""
-        return torch.cat([x, self(copies)], dim=-1)
+        """Put the features of the nodes, in the dtype of x, behind x: [(copies N), F] to [(copies N), F + dim]."""
+        return torch.cat([x, self(copies).to(x.dtype)], dim=-1)
 
 
-class EdgeFeatures(TrainableFeatures):
-    """The static edges between two sets of nodes, with length, direction and learnt features.
+def for_products(x: Tensor) -> Tensor:
+    """Return x in the dtype of matrix products: what under autocast each linear layer would make of it for itself."""
+    if x.dtype == torch.float32 and torch.is_autocast_enabled(x.device.type):
+        return x.to(torch.get_autocast_dtype(x.device.type))
+    return x
+
+
+class StaticEdges(nn.Module):
+    """Edges of one graph, from which those of several side by side are made.
 
     Parameters
     ----------
-    graph : HeteroData
-        The graph.
-    src, dst : str
-        Names of the sets of nodes.
-    trainable_size : int
-        Learnt features an edge.
+    edges : Edges
+        The edges.
     """
 
-    edge_attr: Tensor
-
-    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int) -> None:
-        store = graph[(src, "to", dst)]
-        super().__init__(store.edge_index.shape[1], trainable_size)
-        edges = Edges.from_sorted(store.edge_index, graph[src].num_nodes, graph[dst].num_nodes)
+    def __init__(self, edges: Edges) -> None:
+        super().__init__()
         for name in _EDGE_TENSORS:
             self.register_buffer(name, getattr(edges, name), persistent=False)
-        edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
-        self.register_buffer("edge_attr", edge_attr, persistent=False)
-        self.num_src, self.num_dst = edges.num_src, edges.num_dst
-        self.dim = edge_attr.shape[1] + trainable_size
+        self.num_src, self.num_dst, self.most = edges.num_src, edges.num_dst, edges.most
+        tiles = [] if edges.tiles is None else edges.tiles.tensors()
+        self._tiles = [f"tiles_{number}" for number in range(len(tiles))]
+        for name, tensor in zip(self._tiles, tiles, strict=True):
+            self.register_buffer(name, tensor, persistent=False)
         self._repeated: dict[int, Edges] = {}
-
-    def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
-        """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
-        return super().forward(self.edge_attr, copies), self.edges(copies)
 
     def edges(self, copies: int) -> Edges:
         """Return the edges of `copies` graphs; those of the sizes used last are kept.
@@ -114,13 +111,53 @@ class EdgeFeatures(TrainableFeatures):
             self._repeated[copies] = self._repeat(copies)
         return self._repeated[copies]
 
+    def kept(self) -> tuple[Edges, ...]:
+        """Return the repeated edges that are kept now, for who reads them at their addresses."""
+        return tuple(self._repeated.values())
+
     def _repeat(self, copies: int) -> Edges:
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
-        return Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst).repeated(copies)
+        tiles = EdgeTiles(*(getattr(self, name) for name in self._tiles)) if self._tiles else None
+        edges = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst, tiles=tiles, most=self.most)
+        return edges.repeated(copies)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> EdgeFeatures:
+    def _apply(self, fn: Any, recurse: bool = True) -> StaticEdges:
         self._repeated.clear()  # what was kept lies on the device that the module leaves
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_repeated": {}}
+
+
+class EdgeFeatures(TrainableFeatures):
+    """The static edges between two sets of nodes, with length, direction and learnt features.
+
+    Parameters
+    ----------
+    graph : HeteroData
+        The graph.
+    src, dst : str
+        Names of the sets of nodes.
+    trainable_size : int
+        Learnt features an edge.
+    tiled : bool
+        Whether the edges are in tiles too, as the kernel of the graph attention may ask.
+    """
+
+    edge_attr: Tensor
+
+    def __init__(self, graph: HeteroData, src: str, dst: str, trainable_size: int, *, tiled: bool = False) -> None:
+        store = graph[(src, "to", dst)]
+        super().__init__(store.edge_index.shape[1], trainable_size)
+        self.static = StaticEdges(Edges.of_graph(graph, src, dst, tiled=tiled))
+        edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
+        self.register_buffer("edge_attr", edge_attr, persistent=False)
+        self.dim = edge_attr.shape[1] + trainable_size
+
+    def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
+        """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""
+        return self.attributes(copies), self.static.edges(copies)
+
+    def attributes(self, copies: int) -> Tensor:
+        """Return the features of the edges of `copies` graphs, [(copies M), dim]."""
+        return super().forward(self.edge_attr, copies)

@@ -45,5 +45,6 @@ class GraphTransformer(EncoderProcessorDecoder):
     def make_processor(settings: ModelSettings, graph: HeteroData, kernels: LayerKernels) -> nn.Module:
         """Return the processor."""
         assert isinstance(settings, GraphTransformerSettings)
-        edges = EdgeFeatures(graph, "hidden", "hidden", settings.edge_trainable_parameters.hidden2hidden)
+        learnt, tiled = settings.edge_trainable_parameters.hidden2hidden, kernels.GraphAttention.reads_tiles
+        edges = EdgeFeatures(graph, "hidden", "hidden", learnt, tiled=tiled)
         return Processor(settings.num_channels, edges, settings.processor, kernels)

@@ -23,14 +23,20 @@ CHANNELS_OF_HEAD = 16
 
 _NODES = {"data": 12, "hidden": 5}
 _NEIGHBOURS = 2
+_CHUNKS = 2
 _PROGNOSTIC, _FORCING = "prognostic", "forcing"
 
 
 def miniature_settings(settings: ModelSettings) -> ModelSettings:
     """Return the settings of the stand-in."""
     heads = math.lcm(*(getattr(settings, name).num_heads for name in ("encoder", "processor", "decoder")))
+    mappers = {
+        name: mapper.model_copy(update={"num_chunks": min(mapper.num_chunks, _CHUNKS)})
+        for name, mapper in (("encoder", settings.encoder), ("decoder", settings.decoder))
+    }
     return settings.model_copy(
-        update={
+        update=mappers
+        | {
             "num_channels": min(settings.num_channels, heads * CHANNELS_OF_HEAD),
             "processor": settings.processor.model_copy(update={"num_layers": 1}),
         }

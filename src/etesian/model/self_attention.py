@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import Block
+from etesian.model.projections import project
 from etesian.schema.model import BlockSettings, ProcessorSettings
 
 
@@ -54,7 +55,7 @@ class TransformerBlock(Block):
     num_channels : int
         Width of the nodes, H C.
     settings : BlockSettings
-        Heads, width of the MLP, norms of queries and keys.
+        Heads, width of the MLP, norms of queries and keys, and whether queries, keys and values are one product.
     window_size : int or None
         How many places a node sees to either side; None: all nodes.
     kernels : LayerKernels
@@ -73,7 +74,7 @@ class TransformerBlock(Block):
         self, num_channels: int, settings: BlockSettings, window_size: int | None, kernels: LayerKernels
     ) -> None:
         super().__init__()
-        self.num_heads = settings.num_heads
+        self.num_heads, self.fuse_projections = settings.num_heads, settings.fuse_projections
         head_channels = num_channels // settings.num_heads
         self.norm_attention = kernels.LayerNorm(num_channels)
         self.query = kernels.Linear(num_channels, num_channels, bias=False)
@@ -90,9 +91,8 @@ class TransformerBlock(Block):
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Update the nodes, [(copies N), H C], in the order that the window is over."""
         normed = self.norm_attention(x)
-        query = self._heads(self.query(normed))  # [(copies N), H, C]
-        key = self._heads(self.key(normed))
-        value = self._heads(self.value(normed))
+        projected = project(normed, (self.query, self.key, self.value), fused=self.fuse_projections)
+        query, key, value = map(self._heads, projected)  # [(copies N), H, C] each
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
 

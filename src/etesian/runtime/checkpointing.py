@@ -62,6 +62,26 @@ def apply_selective_checkpointing(model: nn.Module, settings: ModelSettings) -> 
     return len(blocks)
 
 
+def forget_random_states(module: nn.Module) -> int:
+    """Let what is checkpointed inside a module keep no random states, which can't be read while a step is recorded.
+
+    Only where no random numbers are drawn are the activations then the same the second time.
+
+    Returns
+    -------
+    int
+        Number of modules that are checkpointed.
+    """
+    count = 0
+    for inside in module.modules():
+        forward = inside.__dict__.get("forward")
+        forward = getattr(forward, "__wrapped__", forward)  # of a compiled forward: what it was made of
+        if isinstance(forward, partial) and forward.func is checkpoint:
+            forward.keywords["preserve_rng_state"] = False
+            count += 1
+    return count
+
+
 def apply_activation_checkpointing(model: nn.Module, settings: ModelSettings) -> int:
     """Let the blocks of every component with ``full`` or ``offload`` keep nothing on the device but their inputs.
 

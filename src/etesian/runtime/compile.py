@@ -29,6 +29,8 @@ GRAPHS_A_MODULE = 8
 class CountingBackend:
     """The backend of one entry; counts the graphs that it compiles, but for those in which nothing is computed.
 
+    Of those it counts how many were found as an earlier process had left them.
+
     Parameters
     ----------
     options : CompileOptions
@@ -41,14 +43,16 @@ class CountingBackend:
             self.compiler: Any = torch._TorchCompileInductorWrapper(*arguments)
         else:
             self.compiler = torch._TorchCompileWrapper(options.backend, *arguments)
-        self.graphs, self.seconds = 0, 0.0
+        self.graphs, self.found, self.seconds = 0, 0, 0.0
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         """Compile a graph."""
-        began = time.perf_counter()
+        began, before = time.perf_counter(), _found_so_far()
         compiled = self.compiler(graph, inputs)
         self.seconds += time.perf_counter() - began
-        self.graphs += any(node.op.startswith("call_") for node in graph.graph.nodes)
+        if any(node.op.startswith("call_") for node in graph.graph.nodes):
+            self.graphs += 1
+            self.found += _found_so_far() > before
         return compiled
 
 
@@ -165,6 +169,11 @@ class Compilation:
         """Seconds that the compilers took so far."""
         return sum(compiled.backend.seconds for compiled in self.entries)
 
+    @property
+    def found(self) -> int:
+        """Graphs among them that an earlier process had compiled."""
+        return sum(compiled.backend.found for compiled in self.entries)
+
     def describe(self) -> str:
         """Return ``LayerNorm (11 modules, fullgraph), ...``; empty where nothing is compiled."""
         return ", ".join(compiled.entry.describe(len(compiled.names)) for compiled in self.entries)
@@ -172,7 +181,8 @@ class Compilation:
     def report(self) -> str:
         """Return the graphs of each entry."""
         each = ", ".join(f"{compiled.entry.name} {compiled.backend.graphs}" for compiled in self.entries)
-        return f"{self.graphs} graph{'s' * (self.graphs != 1)} in {self.seconds:.1f} s ({each})"
+        kept = f", {self.found} of them kept from before" if self.found else ""
+        return f"{self.graphs} graph{'s' * (self.graphs != 1)} in {self.seconds:.1f} s ({each}){kept}"
 
     def check(self) -> None:
         """Check, after the model ran, that every entry compiled something.
@@ -248,6 +258,13 @@ def _set_limits() -> None:
         if hasattr(config, name):
             setattr(config, name, True)
     _LIMITS.at = _required
+
+
+def _found_so_far() -> int:
+    """Return how many graphs the compiler found compiled already."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"])
 
 
 def _faults() -> tuple[type[Exception], ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -103,6 +104,13 @@ class CopyStream:
         """Let what the device computes from now on wait for the copies before a mark; the host does not wait."""
         if mark is not None:
             torch.cuda.current_stream(self.device).wait_event(mark)
+
+
+class Mark(NamedTuple):
+    """A moment: of the host, in seconds of its clock, and an event in the queue of a device that has one."""
+
+    host: float
+    event: torch.cuda.Event | None
 
 
 class DeviceClock:
@@ -214,12 +222,118 @@ class DeviceClock:
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return free + kept
 
+    def mark(self) -> Mark:
+        """Note this moment, of the host and, where the device has a queue, of the work that it has by then done."""
+        if self.device.type != "cuda":
+            return Mark(time.perf_counter(), None)
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return Mark(time.perf_counter(), event)
+
+    def has_passed(self, mark: Mark) -> bool:
+        """Tell, without waiting, whether the device has got to a mark."""
+        return mark.event is None or mark.event.query()
+
+    def between(self, first: Mark, second: Mark) -> float:
+        """Return the seconds of the device from one mark to another; it must have passed both.
+
+        What the device waits for between them, such as data, counts.
+        """
+        if first.event is None or second.event is None:
+            return second.host - first.host
+        return first.event.elapsed_time(second.event) / 1e3
+
+    def peak_held_bytes(self) -> tuple[int, int] | None:
+        """Return the most that tensors of this process held so far, and the most it kept for them; None on a CPU."""
+        if self.device.type != "cuda":
+            return None
+        return torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+
+    def record_allocations(self) -> None:
+        """Begin to note what memory is taken and given back, and by which lines; nothing on a CPU."""
+        if self.device.type == "cuda":
+            torch.cuda.memory._record_memory_history(max_entries=_ALLOCATIONS, stacks="python")
+
+    def write_allocations(self, path: Path) -> None:
+        """Write what was noted, for pytorch.org/memory_viz, and note no more; nothing on a CPU."""
+        if self.device.type == "cuda":
+            torch.cuda.memory._dump_snapshot(str(path))
+            torch.cuda.memory._record_memory_history(enabled=None)
+
     def release(self) -> None:
         """Give the memory back that is kept for reuse."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
+class GraphRecorder:
+    """Records work on a GPU as CUDA graphs that share their memory: :class:`etesian.runtime.step_graphs.Recorder`.
+
+    Graphs that share it may be launched in any order if what one of them returned is read before the next begins.
+
+    Parameters
+    ----------
+    device : torch.device
+        The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, work: Callable[[], object]) -> None:
+        """Run work in the stream that it will be recorded in: what libraries set up belongs to a stream."""
+        with torch.cuda.device(self.device):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                work()
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+    def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """Return what launches the work again, and the tensor that then holds its result."""
+        graph = torch.cuda.CUDAGraph()
+        # Only this thread is watched: others may read data and copy them to the device meanwhile.
+        with (
+            torch.cuda.device(self.device),
+            torch.cuda.stream(torch.cuda.current_stream(self.device)),  # set again where the end of a recording fails
+            torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
+        ):
+            result = work()
+        return graph.replay, result
+
+
+class BatchCopies:
+    """Copies tensors to a device beside what it computes.
+
+    Parameters
+    ----------
+    device : torch.device
+        The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+
+    def begin(self, tensors: list[torch.Tensor]) -> Callable[[], list[torch.Tensor]]:
+        """Begin copies of tensors in page-locked memory; what is returned gives them, for the work that comes next."""
+        with torch.cuda.stream(self.stream):
+            copies = [tensor.to(self.device, non_blocking=True) for tensor in tensors]
+            done = self.stream.record_event()
+
+        def arrived() -> list[torch.Tensor]:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(done)
+            for copy in copies:
+                copy.record_stream(current)  # its memory is not to be used again before that work is done
+            return copies
+
+        return arrived
+
+
 _FASTEST_CLOCK = 2.2e9  # cycles a second: no card of today is faster, and on a slower one the wait is longer
+
+_ALLOCATIONS = 200_000  # the latest that are kept; each holds a few lines of code
 
 _CACHE_OF_A_CPU = 2**25  # bytes; about what a large one has a core or two

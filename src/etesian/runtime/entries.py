@@ -35,6 +35,8 @@ class Entry:
         The component of the mapping that filled the slot; None means every one.
     kind : type or None
         The class whose instances are meant.
+    within : str or None
+        The component of the model whose modules alone are meant.
     """
 
     where: str
@@ -43,9 +45,12 @@ class Entry:
     slot: str | None = None
     component: str | None = None
     kind: type[nn.Module] | None = None
+    within: str | None = None
 
-    def matches(self, module: nn.Module) -> bool:
-        """Tell whether the entry means a module."""
+    def matches(self, name: str, module: nn.Module) -> bool:
+        """Tell whether the entry means a module of that name."""
+        if self.within is not None and name.partition(".")[0] != self.within:
+            return False
         if self.kind is not None:
             return isinstance(module, self.kind)
         component, slot = getattr(module, "made_by", (None, None))
@@ -90,7 +95,8 @@ def collect_entries(settings: ModelSettings, kernels: ComponentKernels) -> list[
         except TargetError as error:
             problems.append(error.problem)
         else:
-            entries.append(Entry(where, kind.__name__, entry.options, kind=kind))
+            name = kind.__name__ if entry.component is None else f"{entry.component}.{kind.__name__}"
+            entries.append(Entry(where, name, entry.options, kind=kind, within=entry.component))
     for record in kernels.records:
         if record.compile is not None and not record.compiled_by.startswith("model.compile["):
             where = f"{config_key(record.component, record.slot)}._compile_"
@@ -127,7 +133,7 @@ def match_entries(model: nn.Module, entries: Sequence[Entry]) -> list[dict[str, 
         inside it.
     """
     modules = dict(model.named_modules())
-    matched = [{name: module for name, module in modules.items() if entry.matches(module)} for entry in entries]
+    matched = [{name: module for name, module in modules.items() if entry.matches(name, module)} for entry in entries]
     problems = [_unmatched(entry, modules) for entry, found in zip(entries, matched, strict=True) if not found]
     owners = [(name, entry) for entry, found in zip(entries, matched, strict=True) for name in found]
     seen = set()
@@ -156,7 +162,8 @@ def _unmatched(entry: Entry, modules: dict[str, nn.Module]) -> Problem:
     kinds = dict.fromkeys(_path(type(module)) for module in modules.values())
     named = {kind.rpartition(".")[2]: kind for kind in kinds}
     near = did_you_mean(entry.name, named)
-    what = f"{entry.shown} compiles nothing: no module of this model is of that class"
+    place = "this model" if entry.within is None else f"the {entry.within}"
+    what = f"{entry.shown} compiles nothing: no module of {place} is of that class"
     return Problem(what, entry.where, ", ".join(kinds), near or entry.removal)
 
 

@@ -40,6 +40,8 @@ class CompileEntry(Section):
     """A slot of ``model.layer_kernels``: every module that it made, in every component."""
     module: str | None = None
     """Import path of a class: every module that is an instance of it."""
+    component: Literal["encoder", "processor", "decoder"] | None = None
+    """With `module`: only the modules of that component; null: of all of them, and the model itself."""
     options: CompileOptions = CompileOptions()
     """Arguments of ``torch.compile``."""
 
@@ -48,6 +50,9 @@ class CompileEntry(Section):
         if (self.kernel is None) == (self.module is None):
             found = "neither kernel nor module" if self.kernel is None else "both kernel and module"
             raise ValueError(f"an entry names {found}: it takes one, 'kernel: SLOT' or 'module: import.path.Class'")
+        if self.kernel is not None and self.component is not None:
+            slot = f"model.{self.component}.layer_kernels.{self.kernel}"
+            raise ValueError(f"component goes with module; a slot of a component is compiled by {slot}._compile_")
         return self
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -22,7 +22,7 @@ class SplitInts(Section):
 
 
 class NumWorkers(SplitInts):
-    """Worker processes a split; 0 reads in the training process."""
+    """Workers a split, processes or threads as ``workers`` says; 0 reads between the steps of the training."""
 
     training: int = Field(default=0, ge=0, le=1024)
     """Training split."""
@@ -72,18 +72,23 @@ class SplitSettings(Section):
 
 
 class DataloaderSettings(Section):
-    """Periods, batches and worker processes."""
+    """Periods, batches and workers."""
 
     num_workers: NumWorkers = NumWorkers()
-    """Worker processes."""
+    """Number of workers."""
+    workers: Literal["processes", "threads"] = "processes"
+    """What reads ahead: ``processes``, or ``threads`` of the training process, which copy no batch between processes
+    and need no shared memory; they share Python's lock with the training step."""
     batch_size: BatchSize
     """Samples a batch."""
     limit_batches: LimitBatches = LimitBatches()
     """Shorter epochs."""
     prefetch_factor: int = Field(default=2, ge=1, le=1024)
-    """Batches that each worker process reads ahead."""
+    """Batches that each worker reads ahead."""
     pin_memory: bool | None = None
     """Page-locked memory, for quicker copies to a GPU; null: with a GPU only."""
+    prefetch_to_device: bool = False
+    """Copy each batch to the GPU while the step before it is computed."""
     training: SplitSettings
     """Period of the training."""
     validation: SplitSettings

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from etesian.schema.base import Section
 
 DRAWN = 8
 """How many outputs are drawn where none is named."""
+TRACED = 3
+"""How many steps are traced where no number is given."""
 
 
 class SaveFrequency(Section):
@@ -93,6 +95,43 @@ class DebugSettings(Section):
     """Stop at the operation whose gradient is NaN; slow."""
 
 
+class BenchmarkProfilerSettings(Section):
+    """Where the time of a training step goes: ``simple`` times its parts, ``detailed`` traces a few steps as well."""
+
+    mode: Literal["none", "simple", "detailed"] = "none"
+    """What is measured."""
+    warmup: int = Field(default=5, ge=0)
+    """First optimiser steps of a process, which are left out: they compile and fill caches."""
+    trace_steps: int | None = Field(default=None, ge=1, le=100)
+    """With ``detailed``: optimiser steps that are traced after the warm-up; null traces 3."""
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off_is_none(cls, mode: object) -> object:
+        if mode is False:
+            raise ValueError("diagnostics.benchmark_profiler.mode=false: YAML reads a bare off as false; write none")
+        return mode
+
+    @model_validator(mode="after")
+    def _only_a_trace_has_steps(self) -> BenchmarkProfilerSettings:
+        if self.mode == "simple" and self.trace_steps is not None:
+            raise ValueError(
+                f"diagnostics.benchmark_profiler.trace_steps={self.trace_steps} does nothing with mode='simple':"
+                " write null, or mode: detailed"
+            )
+        return self
+
+    @property
+    def traced(self) -> int:
+        """Optimiser steps that are traced."""
+        return (self.trace_steps or TRACED) if self.mode == "detailed" else 0
+
+    @property
+    def untimed(self) -> int:
+        """First optimiser steps that are not timed: warm-up, and with a trace the tracer's own step and the traced."""
+        return self.warmup + (self.traced + 1 if self.traced else 0)
+
+
 class DiagnosticsSettings(Section):
     """Logging, checkpoints, pictures and scores."""
 
@@ -110,3 +149,5 @@ class DiagnosticsSettings(Section):
     """Scores."""
     debug: DebugSettings = DebugSettings()
     """Finding faults."""
+    benchmark_profiler: BenchmarkProfilerSettings = BenchmarkProfilerSettings()
+    """Where the time goes."""

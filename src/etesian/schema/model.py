@@ -29,11 +29,32 @@ class BlockSettings(Section):
     """Hidden channels of the MLP, in channels of the model."""
     qk_norm: bool = False
     """Normalise queries and keys, by the slots ``QueryNorm`` and ``KeyNorm``."""
+    fuse_projections: bool = False
+    """Compute the queries, keys and values that come from one input in one matrix product, with the weights of the
+    separate layers side by side; with graph attention the node's own projection too. Needs a plain ``Linear``."""
     gradient_checkpointing: Annotated[CheckpointingPolicy, BeforeValidator(_named_policy)] = "none"
     """What a block keeps for the backward pass: all of it, nothing (true means that too), the results of matrix
     products and of attention, or all of it in the host's memory."""
     layer_kernels: KernelMapping = {}
     """Slots that this component fills otherwise than ``model.layer_kernels`` does."""
+
+
+class MapperSettings(BlockSettings):
+    """Encoder or decoder: a block from one set of nodes to another."""
+
+    num_chunks: int = Field(default=1, ge=1, le=1024)
+    """Parts of the destination nodes that are worked on one after the other: less memory at a time, the same result.
+    With more than one, ``gradient_checkpointing`` has to be another than none: else the device would keep what all
+    chunks compute for the backward pass."""
+
+    @model_validator(mode="after")
+    def _chunks_are_recomputed(self) -> MapperSettings:
+        if self.num_chunks > 1 and self.gradient_checkpointing == "none":
+            raise ValueError(
+                f"num_chunks={self.num_chunks} saves nothing with gradient_checkpointing=none: what the chunks "
+                "compute would all be kept for the backward pass; full, selective and offload save it"
+            )
+        return self
 
 
 class ProcessorSettings(BlockSettings):
@@ -81,11 +102,11 @@ class ModelSettings(Section):
     """Kernel of each slot: ``_target_`` and its arguments; with ``_compile_`` its modules are compiled."""
     compile: list[CompileEntry] = []
     """What is compiled; a preset of the group ``model/compile``."""
-    encoder: BlockSettings = BlockSettings()
+    encoder: MapperSettings = MapperSettings()
     """From the data to the hidden nodes."""
     processor: ProcessorSettings = ProcessorSettings()
     """On the hidden nodes."""
-    decoder: BlockSettings = BlockSettings()
+    decoder: MapperSettings = MapperSettings()
     """From the hidden nodes to the data."""
     latent_skip: bool = True
     """Add the encoder's output to the processor's."""

@@ -13,6 +13,9 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _precision(config)
     yield from _pinned_memory(config)
     yield from _offload(config)
+    yield from _cuda_graphs(config)
+    yield from _fused(config)
+    yield from _workers(config)
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
@@ -43,19 +46,98 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "null: with a GPU only; on a CPU false too",
             "dataloader.pin_memory=null",
         )
+    if not config.dataloader.prefetch_to_device:
+        return
+    if config.system.hardware.accelerator == "cpu":
+        yield Problem(
+            "dataloader.prefetch_to_device=true does nothing with system.hardware.accelerator='cpu'",
+            "dataloader.prefetch_to_device",
+            "on a CPU: false",
+            "dataloader.prefetch_to_device=false, or system=gpu",
+        )
+    elif config.dataloader.pin_memory is False:
+        yield Problem(
+            "dataloader.prefetch_to_device=true needs page-locked memory, and dataloader.pin_memory=false",
+            "dataloader.prefetch_to_device",
+            "with pin_memory null or true",
+            "dataloader.pin_memory=true",
+        )
+
+
+def _cuda_graphs(config: Config) -> Iterator[Problem]:
+    """Yield what the graph of a step can't be recorded with; the compilers are looked at when they are known."""
+    if not config.training.cuda_graphs:
+        return
+    hardware, where = config.system.hardware, "training.cuda_graphs"
+    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    if hardware.accelerator == "cpu":
+        yield Problem(
+            "training.cuda_graphs=true needs a GPU, and system.hardware.accelerator='cpu'",
+            where,
+            "on a CPU: false",
+            "training.cuda_graphs=false, or system=gpu",
+        )
+    elif processes > 1:
+        yield Problem(
+            f"training.cuda_graphs=true is for one GPU, and system.hardware asks for {processes} processes",
+            where,
+            "with several processes: false",
+            "training.cuda_graphs=false",
+        )
+    if config.diagnostics.debug.anomaly_detection:
+        yield Problem(
+            "diagnostics.debug.anomaly_detection=true looks at every operation, which a recorded step has none of",
+            "diagnostics.debug.anomaly_detection",
+            "false with training.cuda_graphs=true",
+            "training.cuda_graphs=false while you look for the fault",
+        )
+
+
+def _fused(config: Config) -> Iterator[Problem]:
+    training, where = config.training, "training.optimization.optimizer.implementation"
+    if training.optimization.optimizer.implementation != "fused" or training.precision != "16-mixed":
+        return
+    if training.gradient_clip.val is not None:
+        yield Problem(
+            "the fused optimiser undoes the scaling of training.precision='16-mixed' inside its kernel, after the "
+            "gradients would have been clipped",
+            where,
+            "with 16-mixed: foreach, for_loop, or training.gradient_clip.val=null",
+            f"{where}=foreach, or training.precision=bf16-mixed",
+        )
+
+
+def _workers(config: Config) -> Iterator[Problem]:
+    loader = config.dataloader
+    if loader.workers == "threads" and not any(loader.num_workers.model_dump().values()):
+        yield Problem(
+            "dataloader.workers='threads' does nothing with dataloader.num_workers of 0",
+            "dataloader.workers",
+            "processes, or a number of workers above 0",
+            "dataloader.num_workers.training=2",
+        )
 
 
 def _offload(config: Config) -> Iterator[Problem]:
-    if config.system.hardware.accelerator != "cpu":
-        return
+    """Yield where blocks can't be offloaded: to the memory that they lie in, or in a step of fixed addresses."""
     for component in ("encoder", "processor", "decoder"):
-        if getattr(config.model, component).gradient_checkpointing == "offload":
-            key = f"model.{component}.gradient_checkpointing"
+        key = f"model.{component}.gradient_checkpointing"
+        if getattr(config.model, component).gradient_checkpointing != "offload":
+            continue
+        if config.system.hardware.accelerator == "cpu":
             yield Problem(
                 f"{key}='offload' does nothing with system.hardware.accelerator='cpu', whose memory is the host's",
                 key,
                 "on a CPU: none, full, selective",
                 f"{key}=full, or system=gpu",
+            )
+        elif config.training.cuda_graphs:
+            yield Problem(
+                f"{key}='offload' takes other memory of the host in every step, and training.cuda_graphs=true records "
+                "a step with its addresses",
+                key,
+                "with training.cuda_graphs=true: none, full, selective",
+                f"{key}=selective or full, or training.cuda_graphs=false",
             )
 
 

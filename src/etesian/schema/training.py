@@ -40,6 +40,8 @@ class OptimizerSettings(Section):
     """Added to the denominator."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Decoupled weight decay."""
+    implementation: Literal["for_loop", "foreach", "fused"] = "foreach"
+    """How a step is computed: parameter by parameter, an operation for many at once, or one kernel for many."""
 
 
 class SchedulerSettings(Section):
@@ -83,6 +85,8 @@ class TrainingSettings(Section):
     """Only algorithms that give the same bits every time."""
     precision: Precision = "32-true"
     """Of the computation; weights and optimiser stay in 32 bits (``64-true``: 64)."""
+    cuda_graphs: bool = False
+    """Record forward, loss and backward of a training step once, then launch it as one piece; one GPU."""
     max_epochs: int | None = Field(default=None, ge=1)
     """Epochs; null leaves it to ``max_steps``."""
     max_steps: int | None = Field(default=None, ge=1)

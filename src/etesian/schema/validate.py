@@ -58,6 +58,26 @@ def validate_config(tree: dict[str, Any]) -> Config:
     return config
 
 
+def validate_section(name: str, value: Any) -> Any:
+    """Check one section of the config alone, such as ``model``; the rules across sections are left out.
+
+    Raises
+    ------
+    UserError
+        As :func:`validate_config`.
+    """
+    found = _Found()
+    prepared = _build_kinds(value, (name,), found)
+    section: Any = Config.model_fields[name].annotation
+    try:
+        checked = prepared if isinstance(prepared, Section) else section.model_validate(prepared)
+    except ValidationError as error:
+        found.add(error, (name,), value, section)
+    if found.problems:
+        raise UserError.collect(dict.fromkeys(found.problems))
+    return checked
+
+
 class _Found:
     """What was found wrong so far, and the sections with a kind that it concerns."""
 

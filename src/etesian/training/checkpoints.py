@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from etesian import __version__
 from etesian.checkpoint.check import EARLIER
 from etesian.checkpoint.content import FORMAT
+from etesian.checkpoint.inference import InferenceCheckpoint
 from etesian.errors import UserError
 from etesian.files import link, save_torch
 from etesian.schema.diagnostics import CheckpointSettings, SaveFrequency
@@ -26,8 +27,18 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes each checkpoint to a temporary file that takes its name once it is whole.
 
-    Every checkpoint but the best becomes ``last.ckpt`` too, so that a run always goes on from the newest.
+    Every checkpoint but the best becomes ``last.ckpt`` too, so that a run always goes on from the newest, and is
+    written for inference beside it.
+
+    Parameters
+    ----------
+    inference : InferenceCheckpoint, optional
+        What writes it for inference; without, nothing does.
     """
+
+    def __init__(self, inference: InferenceCheckpoint | None = None) -> None:
+        super().__init__()
+        self.inference = inference
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write a checkpoint atomically."""
@@ -35,8 +46,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise TypeError("a checkpoint takes no storage options")
         target = Path(path)
         save_torch(target, checkpoint)
-        if target.name not in (LAST, BEST):
+        if target.name == BEST:
+            return
+        if target.name != LAST:
             link(target, target.with_name(LAST))
+        if self.inference is not None:
+            self.inference.write(checkpoint, target.with_name(LAST))
 
     def remove_checkpoint(self, path: Any) -> None:
         """Remove a checkpoint; one that is gone already is no fault."""

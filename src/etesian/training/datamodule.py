@@ -10,9 +10,11 @@ from torch.utils.data import DataLoader
 
 from etesian.data.open import Splits
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.windows import WindowDataset
+from etesian.data.threads import ThreadLoader
+from etesian.data.windows import WindowDataset, as_it_is
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
+from etesian.training.prefetch import Copies, DeviceBatches
 
 
 class ForecastDataModule(pl.LightningDataModule):
@@ -32,6 +34,9 @@ class ForecastDataModule(pl.LightningDataModule):
         Variables that may hold NaNs.
     seed : int
         Seed of the order of the training samples.
+    copies : Copies, optional
+        What copies the batches of training and validation to the device ahead, as ``dataloader.prefetch_to_device``
+        asks.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class ForecastDataModule(pl.LightningDataModule):
         step: int,
         imputed: frozenset[str],
         seed: int,
+        copies: Copies | None = None,
     ) -> None:
         super().__init__()
         self.splits = splits
@@ -50,6 +56,7 @@ class ForecastDataModule(pl.LightningDataModule):
         self.step = step
         self.imputed = imputed
         self.seed = seed
+        self.copies = copies
         self.resume_at: tuple[int, int] | None = None
         """Epoch and batch at which the order of training samples goes on, once."""
 
@@ -58,7 +65,9 @@ class ForecastDataModule(pl.LightningDataModule):
         dataset = getattr(self.splits, split)
         return WindowDataset(dataset, self.task.multistep_input, rollout, self.step, self.imputed, split=split)
 
-    def loader(self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool) -> DataLoader:
+    def loader(
+        self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool
+    ) -> DataLoader | ThreadLoader:
         """Return the batches of one process.
 
         Training leaves out what does not fill the last global batch; validation and test fill it up with samples of
@@ -78,18 +87,22 @@ class ForecastDataModule(pl.LightningDataModule):
             pad=not shuffle,
             limit=getattr(self.settings.limit_batches, split),
         )
-        workers = getattr(self.settings.num_workers, split)
+        workers, ahead = getattr(self.settings.num_workers, split), self.settings.prefetch_factor
+        pinned = bool(self.settings.pin_memory)
+        if workers and self.settings.workers == "threads":
+            return ThreadLoader(dataset, sampler, workers, ahead, pin_memory=pinned)
         return DataLoader(
             dataset,
             batch_sampler=sampler,
+            collate_fn=as_it_is,
             num_workers=workers,
-            prefetch_factor=self.settings.prefetch_factor if workers else None,
+            prefetch_factor=ahead if workers else None,
             persistent_workers=workers > 0,
-            pin_memory=bool(self.settings.pin_memory),
+            pin_memory=pinned,
             generator=torch.Generator(),  # keeps the workers' seeds out of the global random state
         )
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> DataLoader | ThreadLoader | DeviceBatches:
         """Return the batches of the current epoch, from where a resumed run left off."""
         trainer = self._trainer
         epoch, batch = self.resume_at or (trainer.current_epoch, 0)
@@ -100,14 +113,19 @@ class ForecastDataModule(pl.LightningDataModule):
         sampler: Any = loader.batch_sampler
         sampler.set_epoch(epoch)
         sampler.start_at(batch)
-        return loader
+        return self._ahead(loader)
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> DataLoader | ThreadLoader | DeviceBatches:
         """Return the batches of the validation period."""
         trainer = self._trainer
-        return self.loader(
-            "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
+        return self._ahead(
+            self.loader(
+                "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
+            )
         )
+
+    def _ahead(self, loader: DataLoader | ThreadLoader) -> DataLoader | ThreadLoader | DeviceBatches:
+        return loader if self.copies is None else DeviceBatches(loader, self.copies)
 
     @property
     def _trainer(self) -> pl.Trainer:

@@ -17,8 +17,10 @@ from rich.console import Console
 from torch_geometric.data import HeteroData
 
 from etesian.checkpoint.content import describe_experiment, kernels_of
+from etesian.checkpoint.inference import InferenceCheckpoint
 from etesian.checkpoint.mapping import check_mapping, library_changes
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
+from etesian.data.description import coordinates_of, describe_dataset
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
 from etesian.inference.forecaster import Forecaster
@@ -27,9 +29,11 @@ from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
 from etesian.runtime.checkpointing import describe_checkpointing
 from etesian.runtime.compile import Compilation
+from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
-from etesian.training.checkpoints import AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
+from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
@@ -72,6 +76,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
         experiment.step,
         frozenset(imputer.mean) | frozenset(imputer.constant),
         config.training.seed,
+        BatchCopies(experiment.device) if config.dataloader.prefetch_to_device else None,
     )
 
 
@@ -80,7 +85,8 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     training = experiment.config.training
     weights = loss_weights(training, graph, experiment.variables.output)
     loss = build_loss(training.training_loss, weights)
-    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps)
+    recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
+    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps, recorder)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -129,7 +135,10 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
     datamodule = build_datamodule(experiment)
     run_steps = _run_steps(config, datamodule)
-    trainer = build_trainer(experiment, graph, run, run_steps, compilation)
+    check_length(config.diagnostics.benchmark_profiler, run_steps, "diagnostics.benchmark_profiler")
+    content = describe(experiment, graph, run.run_id, command)
+    inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
+    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
@@ -137,27 +146,49 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster, compilation, origin)
-        for line in start.changes if start is not None else ():
+        for line in [*(start.changes if start is not None else ()), *inference.needs()]:
             print(line, flush=True)
         first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
         if path is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
         write_json(run.path / "kernels.json", kernels_json(experiment.kernels.records))
-        write_json(run.path / "environment.json", environment(command))
+        write_json(run.path / "environment.json", content["run"]["environment"])
     del start
     with together(trainer), naming_kernels(experiment.kernels):
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
+    if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
+        inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
 
+def describe(experiment: Experiment, graph: HeteroData, run_id: str, command: list[str]) -> dict[str, Any]:
+    """Return what the checkpoints of a run hold of its experiment."""
+    data = experiment.splits.training
+    return describe_experiment(
+        resolved(experiment.config),
+        experiment.kernels.records,
+        experiment.variables,
+        data.statistics,
+        graph,
+        dataset=describe_dataset(data, experiment.step),
+        coordinates=coordinates_of(data),
+        run={"id": run_id, "environment": environment(command)},
+    )
+
+
 def build_trainer(
-    experiment: Experiment, graph: HeteroData, run: RunFolder, run_steps: int, compilation: Compilation | None = None
+    experiment: Experiment,
+    content: dict[str, Any],
+    run: RunFolder,
+    run_steps: int,
+    compilation: Compilation | None = None,
+    inference: InferenceCheckpoint | None = None,
 ) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
@@ -168,9 +199,6 @@ def build_trainer(
     loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
     if diagnostics.log.tensorboard.enabled:
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
-    content = describe_experiment(
-        resolved(config), experiment.kernels.records, experiment.variables, experiment.splits.training.statistics, graph
-    )
     callbacks: list[Callback] = [
         RunState(content),
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
@@ -179,6 +207,10 @@ def build_trainer(
     ]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
+    profiler = None
+    if diagnostics.benchmark_profiler.mode != "none":
+        profiler = BenchmarkProfiler(config, experiment.device, run.path / "profiler", compilation)
+        callbacks.append(profiler)
     return pl.Trainer(
         **computation(config),
         num_sanity_val_steps=training.num_sanity_val_steps,
@@ -186,7 +218,8 @@ def build_trainer(
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
         logger=loggers,
         callbacks=callbacks,
-        plugins=[AtomicCheckpointIO()],
+        profiler=None if profiler is None else profiler.clock,
+        plugins=[AtomicCheckpointIO(inference)],
         default_root_dir=run.path,
         enable_progress_bar=diagnostics.enable_progress_bar,
     )
@@ -284,6 +317,8 @@ def _introduce(
         console.print(f"compiled: {compilation.describe()}", highlight=False)
     if policies := describe_checkpointing(experiment.config.model):
         console.print(f"activation checkpointing: {policies}", highlight=False)
+    if experiment.config.training.cuda_graphs:
+        console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
@@ -297,7 +332,7 @@ def _introduce(
 
 
 def _too_many_workers(config: Config) -> str:
-    """Say that training has more worker processes than cores; empty where it has not."""
+    """Say that training has more workers than cores; empty where it has not."""
     workers, processes = config.dataloader.num_workers.training, config.system.hardware.num_gpus_per_node
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers * processes <= cores:

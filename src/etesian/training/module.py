@@ -10,10 +10,11 @@ from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from etesian.inference.forecaster import Forecaster
+from etesian.runtime.step_graphs import Recorder, StepGraphs
 from etesian.schema.task import TaskSettings
 from etesian.schema.training import OptimizationSettings
 from etesian.training.losses import WeightedLoss
-from etesian.training.optimizer import build_optimizer, learning_rate_factor
+from etesian.training.optimizer import adopt, build_optimizer, clip_gradients, learning_rate_factor
 
 
 class ForecastModule(pl.LightningModule):
@@ -31,6 +32,8 @@ class ForecastModule(pl.LightningModule):
         Optimiser and schedule.
     run_steps : int
         Optimiser steps of the whole run.
+    recorder : Recorder, optional
+        What records training steps, as ``training.cuda_graphs`` asks; without, every operation is launched by itself.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class ForecastModule(pl.LightningModule):
         task: TaskSettings,
         optimization: OptimizationSettings,
         run_steps: int,
+        recorder: Recorder | None = None,
     ) -> None:
         super().__init__()
         self.forecaster = forecaster
@@ -47,6 +51,8 @@ class ForecastModule(pl.LightningModule):
         self.task = task
         self.optimization = optimization
         self.run_steps = run_steps
+        self.recorder = recorder
+        self.graphs: StepGraphs | None = None
         self._validation_sum: Tensor | None = None  # [loss x weight, weight]
 
     def rollout_loss(self, x: Tensor, steps: int) -> Tensor:
@@ -63,11 +69,11 @@ class ForecastModule(pl.LightningModule):
         -------
         Tensor, shape (B,)
         """
-        variables, first = self.forecaster.variables, self.forecaster.multistep_input
-        outputs = variables.data_output
-        observed = torch.isfinite(x[:, first:][..., outputs]) if self.forecaster.imputer.variables else None
+        outputs, first = self.forecaster.data_output, self.forecaster.multistep_input
+        imputed = self.forecaster.imputer.variables
+        observed = torch.isfinite(x[:, first:].index_select(-1, outputs)) if imputed else None
         normalised = self.forecaster.prepare(x)
-        targets = normalised[:, first:][..., outputs]  # [B, steps, E, G, V_out]
+        targets = normalised[:, first:].index_select(-1, outputs)  # [B, steps, E, G, V_out]
         losses = [
             self.loss(forecast, targets[:, step], None if observed is None else observed[:, step])
             for step, forecast in enumerate(self.forecaster.forecast_normalised(normalised, steps))
@@ -80,16 +86,74 @@ class ForecastModule(pl.LightningModule):
         assert loader is not None
         loader.batch_sampler.set_epoch(self.current_epoch)
 
+    def on_fit_start(self) -> None:
+        """Make what holds the recorded steps."""
+        if self.recorder is not None:
+            self.graphs = StepGraphs(self, self._recorded_loss, self._recorded_backward, self.recorder)
+
+    def teardown(self, stage: str) -> None:
+        """Give the memory of the recorded steps back."""
+        self.graphs = None
+
+    def mean_loss(self, x: Tensor) -> Tensor:
+        """Return the mean loss of a batch x [B, T_in + steps, E, G, V]."""
+        return self.rollout_loss(x, x.shape[1] - self.forecaster.multistep_input).mean()
+
+    def _recorded_loss(self, x: Tensor) -> Tensor:
+        with self.trainer.precision_plugin.forward_context():
+            return self.mean_loss(x)
+
+    def _recorded_backward(self, loss: Tensor) -> None:
+        share = loss / self.trainer.accumulate_grad_batches
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        (share if scaler is None else scaler.scale(share)).backward()
+
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """Return the mean loss of a batch."""
-        steps = batch["x"].shape[1] - self.forecaster.multistep_input
-        loss = self.rollout_loss(batch["x"], steps).mean()
-        size = batch["x"].shape[0]
+        """Return the mean loss of a batch; a recorded step has added its gradients then."""
+        x = batch["x"]
+        if self.graphs is None:
+            loss = self.mean_loss(x)
+        else:
+            if batch_idx % self.trainer.accumulate_grad_batches == 0:
+                self.graphs.zero_grad()
+            loss = self.graphs.run(x)
+        size, steps = x.shape[0], x.shape[1] - self.forecaster.multistep_input
         self.log("train_loss", loss, on_step=True, on_epoch=False, prog_bar=True, sync_dist=True, batch_size=size)
-        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False, batch_size=size)
+        # Tensors on the CPU: a plain number would be copied to the device, and each copy waits for it.
+        rate = torch.tensor(self.trainer.optimizers[0].param_groups[0]["lr"])
+        self.log("lr", rate, on_step=True, on_epoch=False, batch_size=size)
         if self.task.rollout.epoch_increment:
-            self.log("rollout", float(steps), on_step=True, on_epoch=False, batch_size=size)
+            self.log("rollout", torch.tensor(float(steps)), on_step=True, on_epoch=False, batch_size=size)
         return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Add the gradients of a loss, unless the recorded step did."""
+        if self.graphs is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Drop the gradients; those of recorded steps stay where they are, and are set to 0 before the step."""
+        if self.graphs is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def on_validation_model_zero_grad(self) -> None:
+        """Give the memory of the gradients back for the validation, but for those that recorded steps add up."""
+        if self.graphs is None:
+            super().on_validation_model_zero_grad()
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients; Lightning's own way refuses every fused optimiser in mixed precision."""
+        clip_gradients(self.parameters(), gradient_clip_val, gradient_clip_algorithm)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Let the optimiser of a checkpoint go on under this run's implementation."""
+        for state in checkpoint["optimizer_states"]:
+            adopt(state, self.optimization.optimizer.implementation)
 
     def on_validation_epoch_start(self) -> None:
         """Start the sums over the validation period."""

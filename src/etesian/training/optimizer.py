@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,7 +24,33 @@ def build_optimizer(settings: OptimizationSettings, parameters: Iterable[nn.Para
         betas=(adamw.betas[0], adamw.betas[1]),
         eps=adamw.eps,
         weight_decay=adamw.weight_decay,
+        **flags(adamw.implementation),
     )
+
+
+def flags(implementation: str) -> dict[str, bool]:
+    """Return the arguments of an optimiser of torch for ``implementation``; one left out would depend on the device."""
+    return {"foreach": implementation == "foreach", "fused": implementation == "fused"}
+
+
+def adopt(state: dict[str, Any], implementation: str) -> None:
+    """Let the state of an optimiser, as a checkpoint holds it, go on under an implementation, in place.
+
+    The moments are the same for all. Torch restores the implementation too, and keeps the count of steps on the CPU or
+    beside the parameters as it asks.
+    """
+    for group in state["param_groups"]:
+        group.update(flags(implementation))
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], largest: float | None, algorithm: str | None) -> None:
+    """Clip gradients in place, each ``value`` or the ``norm`` of all; where `largest` is None, nothing is done."""
+    if largest is None:
+        return
+    if algorithm == "value":
+        nn.utils.clip_grad_value_(parameters, largest)
+    else:
+        nn.utils.clip_grad_norm_(parameters, largest)
 
 
 def learning_rate_factor(settings: SchedulerSettings, lr: float, run_steps: int) -> Callable[[int], float]:

@@ -55,7 +55,7 @@ class RunFolder:
         last = self.checkpoints / "last.ckpt"
         if last.is_file():
             return last
-        others = sorted(file.name for file in self.checkpoints.glob("*.ckpt"))
+        others = sorted(file.name for file in self.checkpoints.glob("*.ckpt") if not file.name.startswith("inference"))
         if others or last.exists():
             raise UserError(
                 f"the run folder {self.path} has no file last.ckpt to go on from",
@@ -102,7 +102,7 @@ class RunFolder:
     def write_config(self, config: dict[str, Any]) -> None:
         """Write ``config.yaml``, every value resolved, the run's own name included."""
         named = {**config, "training": {**config["training"], "run_id": self.run_id}}
-        write_text(self.path / "config.yaml", yaml.safe_dump(named, sort_keys=False))
+        write_text(self.path / "config.yaml", config_text(named))
 
     def check_same_experiment(self, config: dict[str, Any]) -> None:
         """Compare the config with that of the run that is resumed, its layer kernels and their compilation left out.
@@ -170,6 +170,11 @@ def find_checkpoint(root: Path, reference: str) -> Path:
 def resolved(config: Config) -> dict[str, Any]:
     """Return the whole config as plain values, names as in YAML."""
     return config.model_dump(mode="json", by_alias=True)
+
+
+def config_text(config: dict[str, Any]) -> str:
+    """Return a resolved config as YAML."""
+    return yaml.safe_dump(config, sort_keys=False)
 
 
 def _differences(key: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:

@@ -227,7 +227,26 @@ class TestOverridesAndOptions:
         assert options("kernels", "list") == ["--config-dir", "--help"]
         assert options("kernels", "check") == hydra
         assert options("version") == ["--help"]
-        assert NAMES == ["train", "config", "kernels", "graph", "checkpoint", "dataset", "version"]
+        assert options("profile") == [
+            "--cfg",
+            "--config-dir",
+            "--config-name",
+            "--detailed",
+            "--help",
+            "--output",
+            "--steps",
+        ]
+        assert NAMES == [
+            "train",
+            "profile",
+            "config",
+            "kernels",
+            "graph",
+            "checkpoint",
+            "forecast",
+            "dataset",
+            "version",
+        ]
 
 
 def options(command: str, action: str | None = None) -> list[str]:

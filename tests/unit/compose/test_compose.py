@@ -279,8 +279,8 @@ class TestResolving:
     def test_every_missing_value(self) -> None:
         with pytest.raises(UserError) as caught:
             compose(overrides=["training.seed=???", "system.input.dataset=???"])
-        assert [p.where for p in caught.value.problems[:2]] == ["system.input.dataset", "training.seed"]
-        assert caught.value.problems[1].mend == "training.seed=VALUE"
+        assert [p.where for p in caught.value.problems[:2]] == ["training.seed", "system.input.dataset"]
+        assert caught.value.problems[0].mend == "training.seed=VALUE"
 
     def test_unknown_reference(self) -> None:
         found = problem("training.seed=${system.input.datset}")
@@ -331,6 +331,14 @@ def test_yaml_keeps_the_order_and_reads_back() -> None:
     assert yaml.safe_load(text) == tree
 
 
+DEFAULTS = [
+    "data: ncep_monthly", "dataloader: ncep_monthly", "diagnostics: default", "graph: multi_scale",
+    "model: graphtransformer", "model/layer_kernels: torch", "model/compile: none", "task: forecaster",
+    "training: default", "system: cpu", "_self_",
+]  # fmt: skip
+INPUT = 'system: {input: {dataset: "embedded:ncep-monthly-5deg"}}\n'
+
+
 class TestKeysThatComeToNothing:
     def test_own_keys_before_the_defaults(self, folder: Path) -> None:
         write(folder / "mine.yaml", "defaults: [_self_, train]\ntraining: {max_epochs: 3}\n")
@@ -341,6 +349,36 @@ class TestKeysThatComeToNothing:
     def test_own_keys_after_the_defaults(self, folder: Path) -> None:
         write(folder / "mine.yaml", "defaults: [train, _self_]\ntraining: {max_epochs: 3}\n")
         assert compose("mine").tree["training"]["max_epochs"] == 3
+
+    def test_an_option_that_sets_keys_of_a_section_named_after_it(self, folder: Path) -> None:
+        lines = [line for line in DEFAULTS if line != "system: cpu"]
+        lines.insert(lines.index("training: default"), "system: h200")
+        write(folder / "mine.yaml", yaml.safe_dump({"defaults": [yaml.safe_load(line) for line in lines]}) + INPUT)
+        found = problem(name="mine")
+        assert found.what == (
+            "training.precision: bf16-mixed of system/h200.yaml does not count: training/default.yaml, which the "
+            "defaults list names after it, sets 32-true"
+        )
+        assert found.where == str(folder / "mine.yaml")
+        assert found.mend == "put '- system: h200' at the end of the defaults list, before '- _self_'"
+
+    def test_an_option_that_sets_keys_which_the_config_sets_itself(self, folder: Path) -> None:
+        write(
+            folder / "mine.yaml", "defaults: [train, override system: h200, _self_]\ntraining: {precision: 32-true}\n"
+        )
+        assert compose("mine").tree["training"]["precision"] == "32-true"
+
+    @pytest.mark.parametrize("early", [True, False])
+    def test_an_option_that_chooses_of_a_group_that_is_not_there_yet(self, folder: Path, early: bool) -> None:
+        lines = [line for line in DEFAULTS if line != "system: cpu" and (early or "model/" not in line)]
+        lines.insert(0 if early else len(lines) - 1, "system: h200")
+        write(folder / "mine.yaml", yaml.safe_dump({"defaults": [yaml.safe_load(line) for line in lines]}) + INPUT)
+        found = problem(name="mine")
+        assert found.what == (
+            "system/h200.yaml chooses an option of the group 'model/layer_kernels', which the defaults list does not "
+            "name before it"
+        )
+        assert "'- system: h200' after it" in str(found.mend)
 
     def test_a_key_that_is_no_text(self, folder: Path) -> None:
         write(folder / "mine.yaml", "defaults: [train, _self_]\n1: 2\n")
@@ -392,3 +430,39 @@ class TestPresetsOfKernels:
     def test_an_empty_preset_of_the_user(self, folder: Path) -> None:
         write(folder / "model" / "layer_kernels" / "mine.yaml", "# none\n")
         assert compose(overrides=["model/layer_kernels=mine"]).preset_slots == {"model.layer_kernels": ("mine", {})}
+
+
+class TestSystemH200:
+    """A group file of ``system`` that sets keys of other sections, openly."""
+
+    @pytest.mark.parametrize(
+        "name", ["train", "n320", "o96", "own_data", "shallow_water", "debug", "ncep_monthly_long"]
+    )
+    def test_what_it_sets(self, name: str) -> None:
+        composed = compose(name, overrides=["system=h200", "system.input.dataset=any.zarr"])
+        tree, model = composed.tree, composed.tree["model"]
+        assert tree["system"]["hardware"]["accelerator"] == "cuda"
+        assert tree["training"]["precision"] == "bf16-mixed"
+        assert [model[part]["fuse_projections"] for part in ("encoder", "processor", "decoder")] == [True] * 3
+        assert "triton_kernels" in model["layer_kernels"]["GraphAttention"]["_target_"]
+        assert model["compile"] == compose(overrides=["model/compile=blocks"]).tree["model"]["compile"]
+        assert composed.preset_slots["model.layer_kernels"].name == composed.choices["model/layer_kernels"]
+
+    def test_a_file_built_on_it_may_set_its_keys_otherwise(self, folder: Path) -> None:
+        text = "# @package _global_\ndefaults: [h200, _self_]\ntraining: {precision: 32-true}\n"
+        (folder / "system").mkdir()
+        write(folder / "system" / "ours.yaml", text)
+        composed = compose(overrides=["system=ours"])
+        assert composed.tree["training"]["precision"] == "32-true"
+        assert composed.choices["model/layer_kernels"] == "triton_mixed"
+
+    def test_the_command_line_wins(self) -> None:
+        overrides = ["model/layer_kernels=rmsnorm", "model/compile=none", "training.precision=32-true", "system=h200"]
+        composed = compose(overrides=overrides)
+        assert composed.choices["model/layer_kernels"] == "rmsnorm"
+        assert composed.tree["model"]["compile"] == []
+        assert composed.tree["training"]["precision"] == "32-true"
+
+    def test_with_the_other_kind_of_model(self) -> None:
+        model = compose(overrides=["model=transformer", "system=h200"]).tree["model"]
+        assert (model["kind"], model["processor"]["fuse_projections"]) == ("transformer", True)

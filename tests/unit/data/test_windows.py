@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.windows import SampleError, WindowDataset, _starts
+from etesian.data.windows import SampleError, WindowDataset, _starts, as_it_is
 from etesian.errors import UserError
 
 
@@ -28,7 +28,7 @@ def test_a_sample_is_a_run_of_states(opened):
     expected = np.moveaxis(dataset[4:7], 1, -1)  # (T, V, E, G) -> (T, E, G, V)
     assert sample["x"].shape == (3, 2, 24, 4)
     assert sample["x"].dtype == torch.float32
-    assert sample["x"].is_contiguous()
+    assert sample["x"].permute(0, 3, 1, 2).is_contiguous()  # as the store has it: nothing was copied
     np.testing.assert_array_equal(sample["x"].numpy(), expected)
     assert (sample["index"], sample["weight"]) == (4, 1.0)
     np.testing.assert_array_equal(windows.dates(4), dataset.dates[4:7])
@@ -143,7 +143,8 @@ def test_it_pickles(opened):
 
 def read_all(windows, workers, context=None):
     sampler = GlobalBatchSampler(len(windows), 3, 0, 1, 0, shuffle=True, pad=True)
-    loader = DataLoader(windows, batch_sampler=sampler, num_workers=workers, multiprocessing_context=context)
+    loader = DataLoader(windows, batch_sampler=sampler, collate_fn=as_it_is, num_workers=workers,
+                        multiprocessing_context=context)  # fmt: skip
     assert len(loader) == len(sampler)
     return list(loader)
 
@@ -157,6 +158,50 @@ def test_batches_are_the_same_with_any_number_of_workers(opened, workers, contex
         assert a["x"].shape == (3, 3, 1, 24, 4)
         assert all(torch.equal(a[key], b[key]) for key in ("x", "index", "weight"))
     assert together[-1]["weight"].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_batch_holds_the_states_of_its_windows(opened, size):
+    dataset = opened(dates=12, members=2)
+    windows = WindowDataset(dataset, 2, 1)
+    chosen = [4, -1 - 7][:size]
+    batch = windows.__getitems__(chosen)
+    fields = np.stack([np.moveaxis(dataset[start : start + 3], 1, -1) for start in (4, 7)[:size]])
+    np.testing.assert_array_equal(batch["x"].numpy(), fields)  # [B, T, E, G, V]
+    assert (batch["index"].tolist(), batch["weight"].tolist()) == ([4, 7][:size], [1.0, 0.0][:size])
+    assert (batch["index"].dtype, batch["weight"].dtype) == (torch.int64, torch.float64)
+    assert batch["x"].permute(0, 1, 4, 2, 3).is_contiguous()
+
+
+def test_a_sample_alone_is_not_copied_into_its_batch(opened, monkeypatch):
+    windows = WindowDataset(opened(dates=12), 2, 1)
+    read = windows._read(slice(4, 7))
+    monkeypatch.setattr(windows, "_read", lambda dates: read)
+    assert windows.__getitems__([4])["x"].data_ptr() == read.ctypes.data
+
+
+@pytest.mark.parametrize(("step", "dates"), [(1, 10), (2, 12)])
+def test_windows_of_a_batch_share_what_is_read(opened, monkeypatch, step, dates):
+    windows = WindowDataset(opened(dates=20), 2, 1, step=step)
+    expected = torch.stack([windows[index]["x"] for index in range(3, 11)])
+    seen, read = [], windows._read
+    monkeypatch.setattr(windows, "_read", lambda dates: seen.append(dates.start) or read(dates))
+    batch = windows.__getitems__(range(3, 11))
+    assert torch.equal(batch["x"], expected)
+    assert seen == sorted(set(seen), key=seen.index)
+    assert sorted(seen) == list(range(3, 3 + dates))
+
+
+def test_a_mistake_in_a_batch_is_named_like_that_of_a_sample(make_store, opened):
+    windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1)
+    with pytest.raises(UserError, match="'u' holds 3 NaNs at 2000-01-02T12:00:00"):
+        windows.__getitems__([0, 5])
+    path = make_store("damaged.zarr", dates=12)
+    windows = WindowDataset(open_dataset(str(path)), 1, 1)
+    chunk = path / "data" / "6.0.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:40])
+    with pytest.raises(UserError, match="training data at 2000-01-02T12:00:00 cannot be read"):
+        windows.__getitems__([0, 5])
 
 
 def test_workers_read_a_zip_file_each_for_itself(make_store, tmp_path):

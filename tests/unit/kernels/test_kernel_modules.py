@@ -12,7 +12,7 @@ from small_model import make_settings
 
 from etesian.kernels.families import family_of, register_family
 from etesian.kernels.mlp import MLP
-from etesian.kernels.norms import AutocastLayerNorm
+from etesian.kernels.norms import AutocastLayerNorm, AutocastRMSNorm
 from etesian.kernels.record import from_json, table, to_json
 from etesian.kernels.resolve import resolve_kernels
 
@@ -46,6 +46,42 @@ def test_autocast_layer_norm_returns_the_dtype_of_its_input(dtype: torch.dtype, 
 )
 def test_autocast_layer_norm_has_the_parameters_asked_for(options: dict, names: set) -> None:
     assert set(dict(AutocastLayerNorm(8, **options).named_parameters())) == names
+
+
+def test_autocast_rms_norm_is_an_rms_norm() -> None:
+    x = torch.randn(5, 3, 8, dtype=torch.float64)
+    mine, theirs = AutocastRMSNorm(8, eps=1e-3).double(), torch.nn.RMSNorm(8, eps=1e-3).double()
+    torch.testing.assert_close(mine(x), theirs(x))
+    assert set(mine.state_dict()) == set(theirs.state_dict())
+    assert not AutocastRMSNorm(8, elementwise_affine=False).state_dict()
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("kind", [AutocastLayerNorm, AutocastRMSNorm])
+def test_norms_of_16_bits_are_those_of_32_rounded(kind: type, autocast: bool) -> None:
+    norm = kind(8)
+    torch.nn.init.normal_(norm.weight)
+    x, seed = torch.randn(64, 8).bfloat16(), torch.randn(64, 8).bfloat16()
+    found = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        leaf = x.to(dtype).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            y = norm(leaf)
+        assert y.dtype == dtype
+        gradients = torch.autograd.grad(y, [leaf, *norm.parameters()], seed.to(dtype))
+        assert [g.dtype for g in gradients] == [dtype] + [torch.float32] * (len(gradients) - 1)
+        found[dtype] = [y.detach(), *gradients]
+    for narrow, wide in zip(found[torch.bfloat16], found[torch.float32], strict=True):
+        torch.testing.assert_close(narrow, wide.to(narrow.dtype), rtol=0, atol=0)
+
+
+def test_a_norm_with_parameters_of_16_bits_computes_in_32() -> None:
+    x = torch.randn(64, 8)
+    for kind in (AutocastLayerNorm, AutocastRMSNorm):
+        norm = kind(8).bfloat16()
+        assert norm(x.bfloat16()).dtype == torch.bfloat16
+        norm(x.bfloat16()).float().sum().backward()
+        assert norm.weight.grad.dtype == torch.bfloat16
 
 
 def test_mlp_is_linear_activation_linear_of_the_mapping() -> None:

@@ -18,10 +18,15 @@ CONFIG = Path(__file__).parents[3] / "config"
 
 
 def resolve(
-    mapping: dict | None = None, *, preset: str | None = None, overrides: tuple[str, ...] = (), **sections: dict
+    mapping: dict | None = None,
+    *,
+    kind: str = "graphtransformer",
+    preset: str | None = None,
+    overrides: tuple[str, ...] = (),
+    **sections: dict,
 ) -> ComponentKernels:
     sections = {name: {"num_heads": 2} | section for name, section in sections.items()}
-    settings = make_settings(layer_kernels=mapping or {}, **sections)
+    settings = make_settings(kind, layer_kernels=mapping or {}, **sections)
     return resolve_kernels(settings, preset=preset, overrides=overrides)
 
 
@@ -327,6 +332,26 @@ def test_another_linear_can_not_be_fused() -> None:
 def test_another_linear_in_one_component_can_not_be_fused() -> None:
     found = problem(decoder={"layer_kernels": {"Linear": {"_target_": "marker_kernels.OwnLinear"}}})
     assert found.where == "model.decoder.layer_kernels.Linear"
+
+
+def test_another_linear_can_not_be_part_of_one_product() -> None:
+    own = {"layer_kernels": {"Linear": {"_target_": "marker_kernels.OwnLinear"}}}
+    resolve({}, kind="transformer", processor=own)  # called as it is
+    found = problem({}, kind="transformer", processor=own | {"fuse_projections": True})
+    for part in ("model.processor.fuse_projections=true", "slot Linear", "custom:marker_kernels.OwnLinear"):
+        assert part in found.what
+    assert found.where == "model.processor.layer_kernels.Linear"
+    assert found.mend == (
+        "model.processor.fuse_projections=false, or model.processor.layer_kernels.Linear._target_=torch.nn.Linear"
+    )
+
+
+def test_the_table_says_where_projections_are_one_product() -> None:
+    fused = {"fuse_projections": True}
+    assert resolve().records[0].note == EDGE_PROJECTION_NOTE
+    everywhere = resolve({}, encoder=fused, processor=fused, decoder=fused)
+    assert everywhere.records[0].note == f"{EDGE_PROJECTION_NOTE}; query, key, value: one product"
+    assert resolve({}, processor=fused).records[0].note.endswith("query, key, value: one product in processor")
 
 
 def test_a_linear_that_no_component_uses_is_no_obstacle() -> None:

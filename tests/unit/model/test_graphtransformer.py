@@ -142,7 +142,7 @@ def test_a_copy_computes_the_same(copied: object) -> None:
 
 def test_repeated_edges_are_made_once_and_not_kept_for_ever() -> None:
     model = make_model()
-    edges = model.encoder.edges
+    edges = model.encoder.edges.static
     assert edges.edges(2) is edges.edges(2)
     for copies in range(1, 10):
         edges.edges(copies)

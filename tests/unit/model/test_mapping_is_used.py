@@ -79,8 +79,8 @@ CASES = {
 LAYERS_OF_PROCESSOR = 3
 
 
-def build(kind: str, mapping: dict[str, dict[str, object]] = MAPPING) -> nn.Module:
-    block = {"num_heads": 2, "qk_norm": True}
+def build(kind: str, mapping: dict[str, dict[str, object]] = MAPPING, fused: bool = False) -> nn.Module:
+    block = {"num_heads": 2, "qk_norm": True, "fuse_projections": fused}
     processor = block | {"num_layers": LAYERS_OF_PROCESSOR} | CASES[kind].processor
     return make_model(make_settings(kind, layer_kernels=mapping, encoder=block, processor=processor, decoder=block))
 
@@ -108,6 +108,26 @@ def test_every_layer_is_made_and_called_through_the_mapping(kind: str) -> None:
             assert module.calls == (0 if fused else 1), name
     in_processor = {name: LAYERS_OF_PROCESSOR * count for name, count in CASES[kind].calls.items()}
     assert calls == Counter(ENDS) + Counter(in_processor)
+
+
+JOINT = {"graphtransformer": ("query", "key", "value", "own"), "transformer": ("query", "key", "value")}
+"""The layers that a block of the processor computes in one product where `fuse_projections` says so."""
+
+
+@pytest.mark.parametrize("kind", kinds("model"))
+def test_with_fused_projections_only_their_layers_are_not_called(kind: str) -> None:
+    model = build(kind, fused=True)
+    with Bypasses() as bypasses:
+        model(torch.randn(1, 2, 1, 14, 3))
+    assert bypasses.seen == ["linear"] * (2 * 2 + LAYERS_OF_PROCESSOR)  # two at each end: of destination, of source
+    read = {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, Marker) and module.calls == 0 and not name.endswith(".edge")
+    }
+    ends = {f"{part}.block.{name}" for part in ("encoder", "decoder") for name in ("query", "key", "value", "own")}
+    inside = {f"processor.blocks.{i}.{name}" for i in range(LAYERS_OF_PROCESSOR) for name in JOINT[kind]}
+    assert read == ends | inside
 
 
 @pytest.mark.parametrize("kind", kinds("model"))

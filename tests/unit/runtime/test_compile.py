@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from compiled_models import (
     AOT,
     BLOCK,
@@ -28,6 +29,7 @@ from small_model import make_model, make_settings
 from torch import nn
 
 from etesian.errors import UserError
+from etesian.places import package_config_dir
 from etesian.runtime.checkpointing import is_checkpointed
 from etesian.runtime.compile import GRAPHS_A_MODULE, CompiledForward, compile_modules
 from etesian.runtime.entries import Entry
@@ -38,7 +40,7 @@ CHECKPOINTED = {
     for name in ("encoder", "processor", "decoder")
 }
 CHECKPOINTED["processor"]["num_layers"] = 1
-WAYS = {"norms": "LayerNorm", "blocks": BLOCK, "model": MODEL}
+WAYS = {"norms": "LayerNorm", "blocks": BLOCK, "encoder": "etesian.model.encoder.Encoder", "model": MODEL}
 SLOWLY = pytest.mark.parametrize(
     ("way", "checkpointed"),
     [
@@ -46,6 +48,7 @@ SLOWLY = pytest.mark.parametrize(
         ("norms", True),
         pytest.param("blocks", False, marks=pytest.mark.slow),
         pytest.param("blocks", True, marks=pytest.mark.slow),
+        pytest.param("encoder", True, marks=pytest.mark.slow),
         pytest.param("model", False, marks=pytest.mark.slow),
         pytest.param("model", True, marks=pytest.mark.slow),
     ],
@@ -102,6 +105,22 @@ def test_graphs_are_counted_for_each_entry() -> None:
     names = {compiled.entry.name: compiled.backend.graphs for compiled in compilation.entries}
     assert set(names) == {"LayerNorm", "QueryNorm"}
     assert all(names.values()), names  # modules of one class and one width, and no entry takes another's graphs
+
+
+@pytest.mark.parametrize("kind", ["graphtransformer", "transformer"])
+def test_the_preset_components_covers_all_three(kind: str) -> None:
+    text = (package_config_dir() / "model" / "compile" / "components.yaml").read_text()
+    settings = make_settings(kind, compile=yaml.safe_load(text)["compile"])
+    _, compilation = prepared(settings)
+    assert [compiled.entry.name for compiled in compilation.entries] == ["Encoder", "processor.Block", "Decoder"]
+    names = [name for compiled in compilation.entries for name in compiled.names]
+    assert names == ["encoder", "processor.blocks.0", "processor.blocks.1", "decoder"]
+
+
+def test_a_component_without_such_modules_is_named() -> None:
+    with pytest.raises(UserError) as caught:
+        prepared(make_settings(compile=[entry("etesian.model.decoder.Decoder") | {"component": "processor"}]))
+    assert "(processor.Decoder) compiles nothing: no module of the processor is of that class" in str(caught.value)
 
 
 def test_a_slot_of_a_component_is_compiled_alone() -> None:
@@ -282,3 +301,22 @@ def test_torchs_own_way_to_compile_a_norm_compiles_nothing() -> None:
     norm.compile(backend=backend)
     norm(torch.randn(3, 8))
     assert seen == []
+
+
+def test_graphs_that_an_earlier_process_compiled_are_told() -> None:
+    from torch._dynamo.utils import counters
+
+    model, compilation = prepared(make_settings(compile=[entry("LayerNorm")]))
+    backend = compilation.entries[0].backend
+    compiler = backend.compiler
+
+    def found(graph: object, inputs: object) -> object:
+        counters["inductor"]["fxgraph_cache_hit"] += 1
+        return compiler(graph, inputs)
+
+    backend.compiler = found
+    output_and_gradients(model)
+    assert compilation.report().endswith("(LayerNorm 2), 2 of them kept from before")
+    again, plain = prepared(make_settings(compile=[entry("LayerNorm")]))
+    output_and_gradients(again)
+    assert plain.report().endswith("(LayerNorm 2)")

@@ -24,6 +24,11 @@ def problem(entry: str) -> Problem:
     [
         ("{kernel:LayerNorm,module:torch.nn.GELU}", "model.compile.0", "both kernel and module"),
         ("{options:{fullgraph:true}}", "model.compile.0", "neither kernel nor module"),
+        (
+            "{kernel:LayerNorm,component:decoder}",
+            "model.compile.0",
+            "a slot of a component is compiled by model.decoder.layer_kernels.LayerNorm._compile_",
+        ),
         ("{kernel:LayerNorm,optoins:{}}", "model.compile.0.optoins", "has no key 'optoins'"),
         ("{kernel:LayerNorm,options:{fulgraph:true}}", "model.compile.0.options.fulgraph", "has no key 'fulgraph'"),
         ("{kernel:LayerNorm,options:{fullgraph:1}}", "model.compile.0.options.fullgraph", "=1 is not allowed"),
@@ -54,10 +59,12 @@ def test_the_keys_there_are_and_the_nearest_are_told() -> None:
     assert "'model.compile.0.options.fullgraph'" in str(found.mend)
 
 
-@pytest.mark.parametrize("preset", ["none", "norms", "blocks", "model"])
-def test_presets(preset: str) -> None:
+@pytest.mark.parametrize(
+    ("preset", "count"), [("none", 0), ("norms", 1), ("blocks", 1), ("components", 3), ("model", 1)]
+)
+def test_presets(preset: str, count: int) -> None:
     entries = check_tree(compose("train", None, [f"model/compile={preset}"])).model.compile
-    assert len(entries) == (preset != "none")
+    assert len(entries) == count
     assert all(entry.options == CompileOptions(fullgraph=True, dynamic=False) for entry in entries)
 
 

@@ -250,6 +250,12 @@ class TestRulesWithinSections:
         assert where in found[0].what
 
 
+ON_GPU = {"system.hardware.accelerator": "cuda"}
+PREFETCHED = {"dataloader.prefetch_to_device": True}
+RECORDED = {**ON_GPU, "training.cuda_graphs": True}
+IMPLEMENTATION = "training.optimization.optimizer.implementation"
+
+
 class TestRulesBetweenSections:
     @pytest.mark.parametrize(
         ("changes", "where"),
@@ -257,6 +263,21 @@ class TestRulesBetweenSections:
             ({"training.precision": "16-mixed"}, "training.precision"),
             ({"dataloader.pin_memory": True}, "dataloader.pin_memory"),
             ({"model.encoder.gradient_checkpointing": "offload"}, "model.encoder.gradient_checkpointing"),
+            ({"dataloader.prefetch_to_device": True}, "dataloader.prefetch_to_device"),
+            ({**ON_GPU, **PREFETCHED, "dataloader.pin_memory": False}, "dataloader.prefetch_to_device"),
+            ({"training.cuda_graphs": True}, "training.cuda_graphs"),
+            ({**RECORDED, "system.hardware.num_gpus_per_node": 2}, "training.cuda_graphs"),
+            ({**RECORDED, "system.hardware.num_nodes": 2}, "training.cuda_graphs"),
+            ({**RECORDED, "model.decoder.gradient_checkpointing": "offload"}, "model.decoder.gradient_checkpointing"),
+            (
+                {**RECORDED, "diagnostics.debug.anomaly_detection": True},
+                "diagnostics.debug.anomaly_detection",
+            ),
+            (
+                {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed"},
+                IMPLEMENTATION,
+            ),
+            ({"dataloader.workers": "threads"}, "dataloader.workers"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
@@ -273,6 +294,24 @@ class TestRulesBetweenSections:
         for key, value in changes.items():
             put(tree, key, value)
         assert [p.where for p in problems(tree)] == [where]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {**ON_GPU, **PREFETCHED},
+            {**ON_GPU, **PREFETCHED, "dataloader.pin_memory": True},
+            RECORDED,
+            {**RECORDED, "model.encoder.gradient_checkpointing": "full"},
+            {**RECORDED, "model.processor.gradient_checkpointing": "selective"},
+            {**RECORDED, IMPLEMENTATION: "fused", "training.precision": "bf16-mixed"},
+            {IMPLEMENTATION: "fused"},
+            {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed", "training.gradient_clip.val": None},
+        ],
+    )
+    def test_what_goes_together(self, tree: Tree, changes: Tree) -> None:
+        for key, value in changes.items():
+            put(tree, key, value)
+        validate_config(tree)
 
 
 @pytest.mark.parametrize(

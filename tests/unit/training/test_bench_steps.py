@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from etesian.commands.common import check_tree
 from etesian.compose import compose
 from etesian.errors import UserError
 from etesian.training import bench_steps as module
-from etesian.training.bench_steps import StepModel, Turns, bench_steps, first_batch, steps_json
+from etesian.training.bench_steps import StepModel, bench_steps, first_batch, steps_json
 from etesian.training.experiment import Experiment, check_experiment
+from etesian.training.step_times import Turns, all_fit, fits, memory_note
 
 CPU = torch.device("cpu")
 SMALL = ["model.num_channels=8", "diagnostics.plot.enabled=false"]
@@ -107,7 +109,7 @@ def test_models_that_take_turns_go_on_as_if_they_stayed(
             lambda device, name=name, original=original: (moved.append((name, device.type)), original(device)),
         )
     staying, leaving = models_of(experiment, 1)["0"], models["0"]
-    turns = Turns(models, CPU, stay=False)
+    turns = Turns(models, CPU, lambda staying, name: not staying)
     turns.let_in("0")()
     turns.let_in("0")()
     turns.let_in("1")()
@@ -115,19 +117,41 @@ def test_models_that_take_turns_go_on_as_if_they_stayed(
     assert moved == [("0", "cpu"), ("0", "cpu"), ("1", "cpu")]
     staying.step()
     assert losses(staying) == losses(leaving)
-    turns = Turns(models, CPU, stay=True)
+    turns = Turns(models, CPU, lambda staying, name: True)
     for name in ("0", "1"):
         turns.let_in(name)()
     assert turns.there == ["0", "1"]
 
 
+def test_models_leave_only_as_far_as_room_is_needed() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.device = "cpu"
+
+        def to(self, device: torch.device) -> None:
+            self.device = device.type
+
+        def step(self) -> None:
+            assert self.device == "meta"
+
+    kept = {"a": (10, 5), "b": (10, 5), "large": (10, 70), "c": (10, 5)}  # 80 of 100 may be taken
+    models = {name: Model() for name in kept}
+    turns = Turns(models, torch.device("meta"), partial(fits, kept, 101))
+    there = []
+    for name in ("a", "b", "large", "c", "a", "large"):
+        turns.let_in(name)()
+        there.append("".join(sorted(other for other, model in models.items() if model.device == "meta")))
+        assert sorted(turns.there) == sorted(other for other, model in models.items() if model.device == "meta")
+    assert there == ["a", "ab", "large", "clarge", "aclarge", "large"]
+
+
 def test_what_fits_stays() -> None:
     kept = {"a": (30, 10), "b": (30, 15)}
-    assert module._all_fit(kept, None)
-    assert module._all_fit(kept, 100)
-    assert not module._all_fit(kept, 90)
-    assert "all models stay on the device" in module._memory_note(kept, 10**9, stay=True)
-    assert "take turns" in module._memory_note(kept, 90, stay=False)
+    assert all_fit(kept, None)
+    assert all_fit(kept, 100)
+    assert not all_fit(kept, 90)
+    assert "all models stay on the device" in memory_note(kept, 10**9, stay=True)
+    assert "take turns" in memory_note(kept, 90, stay=False)
 
 
 def test_a_model_that_fails_is_listed(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:

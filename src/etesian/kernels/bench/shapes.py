@@ -102,7 +102,7 @@ def made_up_edges(nodes: int) -> Edges:
     generator = torch.Generator().manual_seed(0)
     dst = torch.arange(nodes).repeat_interleave(EDGES_A_NODE)
     src = (dst + torch.randint(-200, 201, dst.shape, generator=generator)).clamp(0, nodes - 1)
-    return Edges.from_sorted(torch.stack([src, dst]), nodes, nodes)
+    return Edges.from_sorted(torch.stack([src, dst]), nodes, nodes).with_tiles()
 
 
 def _graph_shapes(settings: ModelSettings, sizes: Sizes) -> list[Shape]:

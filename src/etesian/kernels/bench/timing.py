@@ -103,6 +103,7 @@ def interleave(
     min_seconds: float,
     prepare: Mapping[str, Callable[[], None]] | None = None,
     queued: bool = True,
+    known: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
     """Time each work once a round; each round begins with another one.
 
@@ -120,9 +121,14 @@ def interleave(
         What to do, untimed, before each sample of a work.
     queued : bool
         Whether the device's own time is taken too.
+    known : mapping, optional
+        Seconds of a call, where that is known already; other works are called four times to find out.
     """
-    prepare = prepare or {}
-    calls = {name: _calls(work, clock, min_seconds / repeats, prepare.get(name)) for name, work in works.items()}
+    prepare, known, each = prepare or {}, known or {}, min_seconds / repeats
+    calls = {
+        name: _enough(each, known[name]) if name in known else _calls(work, clock, each, prepare.get(name))
+        for name, work in works.items()
+    }
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     alone: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
@@ -154,6 +160,11 @@ def _calls(work: Work, clock: Clock, seconds: float, prepare: Callable[[], None]
         prepare()
     clock.seconds(work, 2)
     once, _ = clock.seconds(work, 2)
+    return _enough(seconds, once)
+
+
+def _enough(seconds: float, once: float) -> int:
+    """Return how many calls take that long, of which one takes `once`."""
     return max(1, min(MOST_CALLS, math.ceil(seconds / max(once, 1e-7))))
 
 

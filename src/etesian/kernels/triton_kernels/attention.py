@@ -46,6 +46,9 @@ class TritonGraphAttention(nn.Module):
         ``torch.use_deterministic_algorithms(True)`` the table is used all the same.
     """
 
+    reads_tiles = True
+    """That the edges have to be in tiles, as :meth:`etesian.graph.edges.Edges.with_tiles` makes them."""
+
     def __init__(self, num_heads: int, head_channels: int, tune: bool = False) -> None:
         super().__init__()
         self.num_heads, self.head_channels, self.tune = num_heads, head_channels, tune
@@ -73,10 +76,19 @@ class TritonGraphAttention(nn.Module):
             graph has 2^31 nodes or edges.
         """
         self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
+        assert edges.tiles is not None
         out, _, _ = graph_attention(
-            query, key, value, edge_attr, edge_weight, edge_bias,
-            edges.src, edges.dst, edges.dst_ptr, edges.src_perm, edges.src_ptr, self.tune,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            edge_attr,
+            edge_weight,
+            edge_bias,
+            edges.dst,
+            edges.tiles.tensors(),
+            edges.most,
+            self.tune,
+        )
         return out
 
     def _check(
@@ -90,6 +102,8 @@ class TritonGraphAttention(nn.Module):
         edges: Edges,
     ) -> None:
         """Refuse what the kernels would read past the end of; shapes only, nothing waits for the device."""
+        if edges.tiles is None:
+            raise ValueError("the edges are not in tiles: edges.with_tiles() makes them")
         if max(edges.num_dst, edges.num_src, edges.num_edges) > MOST:
             raise ValueError(f"the graph has more than {MOST} nodes or edges")
         heads, channels, features = self.num_heads, self.head_channels, edge_attr.shape[-1]

@@ -6,22 +6,26 @@ Shapes: N nodes, M edges, H heads, C channels a head, D edge features.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Tensor, nn
 
+from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels import tuning
-from etesian.kernels.triton_kernels.outputs import outputs_kernel
-from etesian.kernels.triton_kernels.scores import scores_kernel
-from etesian.kernels.triton_kernels.tuning import Tile, Work
+from etesian.kernels.triton_kernels.pairs import pairs_kernel
+from etesian.kernels.triton_kernels.project import project_kernel
+from etesian.kernels.triton_kernels.softmax import softmax_kernel
+from etesian.kernels.triton_kernels.sums import sums_kernel
+from etesian.kernels.triton_kernels.tuning import Cut, Work
 
-WIDEST_BLOCK = 128
-"""Channels of a tile at most; wider heads are taken in blocks."""
+NODES = 32
+"""Nodes that a small product takes at a time; fewer than 64, so that a warp multiplies by itself."""
+EDGES = (16, 32)
+"""Edges into a node that are taken at a time: the smaller number, unless nodes have more of them."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class Sizes:
     ----------
     num_dst, num_src, num_edges, heads, channels, features : int
         N_dst, N_src, M, H, C, D.
+    dtype : torch.dtype
+        Of queries, keys and values.
+    device : torch.device
+        Where they are.
     """
 
     num_dst: int
@@ -40,41 +48,30 @@ class Sizes:
     heads: int
     channels: int
     features: int
+    dtype: torch.dtype
+    device: torch.device
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, attributes: Tensor) -> Sizes:
         """Read the sizes off the inputs."""
         num_dst, heads, channels = query.shape
         num_edges, features = attributes.shape
-        return cls(num_dst, key.shape[0], num_edges, heads, channels, features)
+        return cls(num_dst, key.shape[0], num_edges, heads, channels, features, query.dtype, query.device)
 
     @property
     def channel_block(self) -> int:
-        """Channels of a tile: a power of two, 16 or more, as tensor cores want it."""
-        return min(WIDEST_BLOCK, max(16, triton.next_power_of_2(self.channels)))
+        """Channels of a tile: a power of two, 16 or more, as matrix units want it."""
+        return max(16, triton.next_power_of_2(self.channels))
 
     @property
-    def channel_blocks(self) -> int:
-        """Tiles that hold all channels of a head."""
-        return triton.cdiv(self.channels, self.channel_block)
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """What most kernels are compiled for."""
-        return {
-            "HEADS": self.heads, "CHANNELS": self.channels, "FEATURES": self.features,
-            "CHANNEL_BLOCK": self.channel_block, "FEATURE_BLOCK": max(16, triton.next_power_of_2(self.features)),
-        }  # fmt: skip
+    def feature_block(self) -> int:
+        """Features of a tile, likewise."""
+        return max(16, triton.next_power_of_2(self.features))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that sums are taken in."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def precision(dtype: torch.dtype) -> dict[str, Any]:
-    """Return how the kernels compute for queries of a dtype."""
-    return {"WIDE": tl.float64 if dtype == torch.float64 else tl.float32, "SPLIT": dtype == torch.bfloat16}
 
 
 def rows(x: Tensor) -> Tensor:
@@ -83,60 +80,125 @@ def rows(x: Tensor) -> Tensor:
     return x if inner or not x.numel() else x.contiguous()
 
 
+class Call:
+    """The kernels that forward and backward have in common, for one call.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Of the call.
+    tiles : EdgeTiles
+        The edges.
+    most : int
+        Edges into a node at most.
+    measure : bool
+        As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
+    """
+
+    def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
+        self.sizes, self.tiles, self.measure = sizes, tiles, measure
+        self.edges_at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
+        self.at_once = most <= self.edges_at_a_time
+        self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
+        self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
+
+    def cut(self, kernel: str, run: tuning.Run) -> None:
+        """Choose how the work of a kernel is cut, and run it."""
+        sizes = self.sizes
+        work = Work(kernel, sizes.device, sizes.dtype, sizes.num_dst, sizes.num_src, sizes.num_edges, sizes.heads,
+                    sizes.channels, sizes.features, sizes.channel_block)  # fmt: skip
+        run(tuning.choose(work, run, measure=self.measure))
+
+    def constants(self, *names: str) -> dict[str, Any]:
+        """Return what a kernel is compiled for: numbers of that name, and how it computes."""
+        sizes = self.sizes
+        known = {
+            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
+            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
+            "HEAD_BLOCK": max(16, triton.next_power_of_2(sizes.heads)),
+            "EDGES": self.edges_at_a_time, "ONCE": self.at_once,
+        }  # fmt: skip
+        return {name: known[name] for name in ("HEADS", *names)} | {
+            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
+            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
+        }
+
+    def pad(self, attributes: Tensor) -> Tensor:
+        """Return the attributes with zeros behind, [M, feature_block]."""
+        return nn.functional.pad(attributes, (0, self.sizes.feature_block - self.sizes.features)).contiguous()
+
+    def turn(self, weight: Tensor) -> Tensor:
+        """Return the edge weight [H C, D] as the kernels read it, [H, D with zeros behind, C]."""
+        sizes = self.sizes
+        by_head = weight.view(sizes.heads, sizes.channels, sizes.features).transpose(1, 2)
+        return nn.functional.pad(by_head, (0, 0, 0, sizes.feature_block - sizes.features)).contiguous()
+
+    def project(self, x: Tensor, weight: Tensor, projected: Tensor) -> None:
+        """Compute x W of the destinations, [N_dst, H, D with zeros behind]."""
+        sizes = self.sizes
+        blocks = triton.cdiv(sizes.num_dst, NODES)
+        project_kernel[blocks * sizes.heads,](
+            x, weight, projected, sizes.num_dst, blocks, x.stride(0), NODES=NODES,
+            **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2,
+        )  # fmt: skip
+
+    def pairs(self, kernel: str, x: Tensor, y: Tensor, scale: float) -> Tensor:
+        """Return ``scale x_i . y_j`` for each edge from j to i, [H, M]."""
+        sizes = self.sizes
+        products = x.new_empty((sizes.heads, sizes.num_edges), dtype=wide(sizes.dtype))
+        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+
+        def run(cut: Cut) -> None:
+            pairs_kernel[blocks * sizes.heads,](
+                x, y, *self.by_dst, products, sizes.num_edges, blocks, x.stride(0), y.stride(0), SCALE=scale,
+                ROWS=self.tiles.dst_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+            )  # fmt: skip
+
+        self.cut(kernel, run)
+        return products
+
+    def sums(
+        self, kernel: str, factors: Tensor, y: Tensor, of_attributes: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Return ``sum f y_j + W (sum f a) + b`` for factors f of the edges from j to i, [N_dst, H, C].
+
+        The factors are [H, M], or the last of [H, M, 2].
+        """
+        sizes = self.sizes
+        out = y.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=sizes.dtype)
+        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+
+        def run(cut: Cut) -> None:
+            sums_kernel[blocks * sizes.heads,](
+                factors, y, of_attributes, weight, weight if bias is None else bias, *self.by_dst, out,
+                sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=self.tiles.dst_rows,
+                STRIDE=2 if factors.dim() == 3 else 1,
+                **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
+            )  # fmt: skip
+
+        self.cut(kernel, run)
+        return out
+
+
 def forward(
     query: Tensor, key: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, bias: Tensor | None,
-    src: Tensor, dst_ptr: Tensor, *, measure: bool,
+    tiles: EdgeTiles, most: int, *, measure: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return the output [N_dst, H, C], the scores [H, M] and their normalisers [H, N_dst]."""
+    """Return the output [N_dst, H, C]; alpha [H, M] and q W [N_dst, H, D with zeros behind] for the backward pass."""
     sizes = Sizes.of(query, key, attributes)
-    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    scores = query.new_empty((sizes.heads, sizes.num_edges), dtype=wide(query.dtype))
-    normalisers = query.new_empty((sizes.heads, sizes.num_dst), dtype=wide(query.dtype))
-    if not sizes.num_edges or not out.numel():
-        return out.zero_(), scores, normalisers.zero_()
+    projected = query.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
+    if not sizes.num_edges or not query.numel():
+        out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
+        return out, query.new_zeros((sizes.heads, sizes.num_edges), dtype=wide(query.dtype)), projected.zero_()
     query, key, value = rows(query), rows(key), rows(value)
-    attributes, weight = attributes.contiguous(), weight.contiguous()
-    of_all = sizes.constants | precision(query.dtype)
-    ends = (sizes.num_dst, sizes.num_src)
-
-    def score(tile: Tile) -> None:
-        blocks, grid = grid_of(sizes.num_dst, sizes.heads, tile)
-        scores_kernel[grid](
-            query, key, attributes, weight, src, dst_ptr, scores, normalisers,
-            sizes.num_dst, sizes.num_edges, blocks, query.stride(0), key.stride(0),
-            **of_all, **cut(tile), SCALE=math.log2(math.e) / math.sqrt(sizes.channels),
-        )  # fmt: skip
-
-    def output(tile: Tile) -> None:
-        blocks, grid = grid_of(sizes.num_dst, sizes.heads, tile)
-        outputs_kernel[(*grid, sizes.channel_blocks)](
-            value, attributes, weight, value if bias is None else bias, scores, normalisers, src, dst_ptr, out,
-            sizes.num_dst, sizes.num_edges, blocks, value.stride(0),
-            **of_all, **cut(tile), BIAS=bias is not None,
-        )  # fmt: skip
-
-    run_tuned("scores", score, key, sizes, ends, measure)
-    run_tuned("outputs", output, value, sizes, ends, measure)
-    return out, scores, normalisers
-
-
-def grid_of(num_nodes: int, heads: int, tile: Tile) -> tuple[int, tuple[int]]:
-    """Return the blocks of nodes, and the programs of all blocks and heads."""
-    blocks = triton.cdiv(num_nodes, tile.rows // tile.lanes)
-    return blocks, (blocks * heads,)
-
-
-def cut(tile: Tile) -> dict[str, Any]:
-    """Return what a tile sets in a kernel."""
-    return {
-        "ROWS": tile.rows, "LANES": tile.lanes, "HEADS_FIRST": tile.heads_first, "num_warps": tile.warps,
-    }  # fmt: skip
-
-
-def run_tuned(
-    kernel: str, run: Callable[[Tile], None], table: Tensor, sizes: Sizes, ends: tuple[int, int], measure: bool
-) -> None:
-    """Choose a tile for a kernel and run it; `table` is what it gathers rows of, `ends` the nodes it walks and not."""
-    work = Work(kernel, table.device, table.dtype, *ends, sizes.num_edges, sizes.heads, sizes.channels, sizes.features,
-                sizes.channel_block)  # fmt: skip
-    run(tuning.choose(work, run, measure=measure))
+    call = Call(sizes, tiles, most, measure)
+    attributes, weight = call.pad(attributes), call.turn(weight)
+    scale = math.log2(math.e) / math.sqrt(sizes.channels)  # the softmax is taken to the base 2
+    call.project(query, weight, projected)
+    alphas = call.pairs("scores", query, key, scale)
+    sums = torch.empty_like(projected)
+    softmax_kernel[sizes.num_dst,](
+        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
+        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+    )  # fmt: skip
+    return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected

@@ -14,10 +14,11 @@ import torch
 import triton
 from torch import Tensor
 
+from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels import backward, launch
-from etesian.kernels.triton_kernels.scores import scores_kernel
+from etesian.kernels.triton_kernels.pairs import pairs_kernel
 
-INTERPRETED = not isinstance(scores_kernel, triton.runtime.JITFunction)
+INTERPRETED = not isinstance(pairs_kernel, triton.runtime.JITFunction)
 """Whether Triton's interpreter runs the kernels, on a CPU, as ``TRITON_INTERPRET=1`` asks."""
 
 
@@ -29,11 +30,9 @@ def graph_attention(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
     dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
+    most: int,
     tune: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attend over edges that are sorted by destination.
@@ -42,8 +41,12 @@ def graph_attention(
     ----------
     query, key, value, edge_attr, edge_weight, edge_bias
         As in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
-    src, dst, dst_ptr, src_perm, src_ptr : Tensor
-        As in :class:`etesian.graph.edges.Edges`, int32 or int64.
+    dst : Tensor, shape (M,)
+        Destination of each edge.
+    tiles : list of Tensor
+        The edges, as :meth:`etesian.graph.tiles.EdgeTiles.tensors` lists them.
+    most : int
+        Edges into a node at most.
     tune : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
 
@@ -51,10 +54,10 @@ def graph_attention(
     -------
     out : Tensor, shape (N_dst, H, C)
         In the dtype of the query.
-    scores : Tensor, shape (H, M)
-        Scores to the base 2, for the backward pass.
-    normalisers : Tensor, shape (H, N_dst)
-        log2 of the sum of 2^score over the edges into each node, likewise.
+    alphas : Tensor, shape (H, M)
+        The weights of the edges, for the backward pass.
+    projected : Tensor, shape (N_dst, H, D with zeros behind)
+        q W, likewise.
 
     Raises
     ------
@@ -62,7 +65,9 @@ def graph_attention(
         If the tensors are on a device that Triton has no kernels for.
     """
     with _on(query):
-        return launch.forward(query, key, value, edge_attr, edge_weight, edge_bias, src, dst_ptr, measure=tune)
+        return launch.forward(
+            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), most, measure=tune
+        )
 
 
 @graph_attention.register_fake
@@ -73,35 +78,31 @@ def _(
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
     dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
+    most: int,
     tune: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    heads, wide = query.shape[1], launch.wide(query.dtype)
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    scores = query.new_empty((heads, edge_attr.shape[0]), dtype=wide)
-    return out, scores, query.new_empty((heads, query.shape[0]), dtype=wide)
+    sizes = launch.Sizes.of(query, key, edge_attr)
+    alphas = query.new_empty((sizes.heads, sizes.num_edges), dtype=launch.wide(query.dtype))
+    return out, alphas, query.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
 
 
 @torch.library.custom_op("etesian::graph_attention_backward", mutates_args=())
 def graph_attention_backward(
     grad: Tensor,
-    scores: Tensor,
-    normalisers: Tensor,
+    alphas: Tensor,
+    projected: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
     dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
+    most: int,
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -111,9 +112,9 @@ def graph_attention_backward(
     ----------
     grad : Tensor, shape (N_dst, H, C)
         Gradient of the output.
-    scores, normalisers : Tensor
+    alphas, projected : Tensor
         What :func:`graph_attention` returned beside the output.
-    query, key, value, edge_attr, edge_weight, edge_bias, src, dst, dst_ptr, src_perm, src_ptr, tune
+    query, key, value, edge_attr, edge_weight, edge_bias, dst, tiles, most, tune
         What it was called with.
     needed : list of bool
         Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What
@@ -122,27 +123,24 @@ def graph_attention_backward(
     inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
     with _on(query):
         return backward.backward(
-            grad, scores, normalisers, inputs, src, dst, dst_ptr, src_perm, src_ptr,
-            backward.Needed(*needed), measure=tune,
+            grad, alphas, projected, inputs, dst, EdgeTiles(*tiles), most, backward.Needed(*needed), measure=tune
         )  # fmt: skip
 
 
 @graph_attention_backward.register_fake
 def _(
     grad: Tensor,
-    scores: Tensor,
-    normalisers: Tensor,
+    alphas: Tensor,
+    projected: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     edge_attr: Tensor,
     edge_weight: Tensor,
     edge_bias: Tensor | None,
-    src: Tensor,
     dst: Tensor,
-    dst_ptr: Tensor,
-    src_perm: Tensor,
-    src_ptr: Tensor,
+    tiles: list[Tensor],
+    most: int,
     needed: list[bool],
     tune: bool,
 ) -> list[Tensor]:
@@ -152,21 +150,22 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.tune = inputs
-    _, scores, normalisers = output
-    ctx.save_for_backward(*tensors, scores, normalisers)
-    ctx.mark_non_differentiable(scores, normalisers)
+    *tensors, tiles, ctx.most, ctx.tune = inputs
+    _, *kept = output
+    ctx.save_for_backward(*kept, *tensors, *tiles)
+    ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    (alphas, projected, *tensors), tiles = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
     if grad is None:
-        return (None,) * 12
-    *tensors, scores, normalisers = ctx.saved_tensors
+        return (*[None] * 7, [None] * len(tiles), None, None)
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, scores, normalisers, *tensors, needed, ctx.tune)
-    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *[None] * 6)
+    gradients = graph_attention_backward(grad, alphas, projected, *tensors, tiles, ctx.most, needed, ctx.tune)
+    gradients = [g if wanted else None for g, wanted in zip(gradients, asked, strict=True)]
+    return (*gradients, None, [None] * len(tiles), None, None)
 
 
 graph_attention.register_autograd(_backward, setup_context=_save)

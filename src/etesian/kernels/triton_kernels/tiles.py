@@ -1,15 +1,17 @@
-"""What the kernels have in common: how a program's rows share out nodes and edges, and small exact products.
+"""What the kernels have in common: where a program works, loads and stores of rows, products on matrix units.
 
-A program works on a tile of ROWS rows by the channels of one head. Of `ROWS` rows, `LANES` belong to each node; lane l
-of a node takes its edges l, l + LANES, ... one after the other, and what the lanes of a node have summed up is added
-at the end. One lane a node suits graphs whose nodes have few edges, as many each; many lanes suit nodes of many edges,
-or of very different numbers of them.
+The kernels over tiles work on one head of one block of nodes, 16 nodes at the other ends of edges at a time
+(:mod:`etesian.graph.tiles`): products of rows x C with C x 16 numbers, or of rows x 16 with 16 x C. The kernels over
+nodes work on the edges into one node, all heads at a time: products of H x D with D x edges numbers.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+SLOTS = tl.constexpr(16)
+"""Slots of a tile, as :data:`etesian.graph.tiles.SLOTS`."""
 
 
 @triton.jit
@@ -27,119 +29,72 @@ def place_of(index, blocks, HEADS: tl.constexpr, HEADS_FIRST: tl.constexpr):
 
 
 @triton.jit
-def rows_of(block, pointers, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """Return for each row its node, its first edge and the end of the node's; where edges are counted from; steps.
-
-    Edges are counted from the block's first, so that 32 bits hold their numbers: registers are what limits how many
-    programs run side by side. Steps are what the row with the most edges takes. Rows behind the last node have none.
-    """
-    row = tl.arange(0, ROWS)
-    node = block * (ROWS // LANES) + row // LANES
-    there = node < num_nodes
-    base = tl.load(pointers + block * (ROWS // LANES)).to(tl.int64)
-    start = (tl.load(pointers + node, mask=there, other=0).to(tl.int64) - base).to(tl.int32)
-    stop = (tl.load(pointers + node + 1, mask=there, other=0).to(tl.int64) - base).to(tl.int32)
-    start, stop = tl.where(there, start, 0), tl.where(there, stop, 0)
-    steps = tl.max((stop - start + LANES - 1) // LANES, axis=0)
-    return node, start + row % LANES, stop, base, steps
+def tiles_of(tiles, block):
+    """Return the first tile of a block and that behind its last."""
+    return tl.load(tiles + block).to(tl.int64), tl.load(tiles + block + 1).to(tl.int64)
 
 
 @triton.jit
-def load_id(ids, place, stop):
-    """Load the ids at some places, 0 behind the end; of nodes and edges there are fewer than 2^31, however stored."""
-    return tl.load(ids + place, mask=place < stop, other=0).to(tl.int32)
+def load_block(nodes, block, ROWS: tl.constexpr):
+    """Load the numbers of the nodes of a block; -1 stands for none."""
+    return tl.load(nodes + block * ROWS + tl.arange(0, ROWS))
 
 
 @triton.jit
-def nodes_of(block, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """Return the nodes of a block, and which of them are there."""
-    node = block * (ROWS // LANES) + tl.arange(0, ROWS // LANES)
-    return node, node < num_nodes
+def load_tile(slots, edges, tile, ROWS: tl.constexpr):
+    """Load of a tile the nodes in the slots, and what stands for the edges [rows, slots]; -1 stands for none."""
+    row, slot = tl.arange(0, ROWS), tl.arange(0, SLOTS)
+    edge = tl.load(edges + tile * (ROWS * SLOTS) + row[:, None] * SLOTS + slot[None, :]).to(tl.int32)
+    return tl.load(slots + tile * SLOTS + slot), edge
 
 
 @triton.jit
-def sum_lanes(x, ROWS: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the sums over the lanes of each node, [ROWS / LANES, COLUMNS]."""
-    if LANES > 1:
-        x = tl.sum(tl.reshape(x, [ROWS // LANES, LANES, COLUMNS]), axis=1)
-    return x
+def load_rows(x, node, stride, head, column, COLUMNS: tl.constexpr):
+    """Load the columns of a head of some nodes, 0 where there is none; [nodes, columns], as stored."""
+    mask = (node >= 0)[:, None] & (column < COLUMNS)[None, :]
+    place = node[:, None].to(tl.int64) * stride + (head * COLUMNS + column)[None, :]
+    return tl.load(x + place, mask=mask, other=0.0)
 
 
 @triton.jit
-def product(x, y, SPLIT: tl.constexpr):
-    """Return ``x y`` of a narrow x [I, J] as it was loaded and a wide y [J, K], as exact as y's dtype allows.
-
-    With `SPLIT`, x is bfloat16 and y float32: y is taken as the sum of two bfloat16 numbers, of 16 bits together, so
-    that tensor cores multiply; what is lost is 2^-17 of y.
-    """
-    if SPLIT:
-        high = y.to(tl.bfloat16)
-        low = (y - high.to(tl.float32)).to(tl.bfloat16)
-        result = tl.dot(x, high, tl.dot(x, low))
-    else:
-        result = tl.dot(x.to(y.dtype), y, input_precision="ieee", out_dtype=y.dtype)
-    return result
-
-
-@triton.jit
-def wide_product(x, y, SPLIT: tl.constexpr):
-    """Return ``x y`` of two wide tiles [I, J] and [J, K]; with `SPLIT` as in :func:`product`, x split likewise."""
-    if SPLIT:
-        high = x.to(tl.bfloat16)
-        low = (x - high.to(tl.float32)).to(tl.bfloat16)
-        result = product(high, y, True) + tl.dot(low, y.to(tl.bfloat16))
-    else:
-        result = tl.dot(x, y, input_precision="ieee", out_dtype=y.dtype)
-    return result
-
-
-@triton.jit
-def load_rows(x, node, there, stride, head, column, CHANNELS: tl.constexpr):
-    """Load the channels of a head of some nodes, 0 where they are not there; [nodes, columns], as stored."""
-    mask = there[:, None] & (column < CHANNELS)[None, :]
-    return tl.load(x + node[:, None].to(tl.int64) * stride + (head * CHANNELS + column)[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def load_weight(
-    weight, head, channel, feature, CHANNELS: tl.constexpr, FEATURES: tl.constexpr, WIDE: tl.constexpr
-):  # fmt: skip
-    """Load the edge weight of a head, [channels, features]; the arguments have those two axes already."""
-    mask = (channel < CHANNELS) & (feature < FEATURES)
-    return tl.load(weight + (head * CHANNELS + channel) * FEATURES + feature, mask=mask, other=0.0).to(WIDE)
-
-
-@triton.jit
-def load_features(x, node, there, head, feature, HEADS: tl.constexpr, FEATURES: tl.constexpr):
-    """Load D numbers of a head of some nodes from [N, H, D], 0 where they are not there; [nodes, features]."""
-    mask = there[:, None] & (feature < FEATURES)[None, :]
-    return tl.load(x + (node[:, None].to(tl.int64) * HEADS + head) * FEATURES + feature[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def store_features(x, values, node, there, head, feature, HEADS: tl.constexpr, FEATURES: tl.constexpr):
-    """Store D numbers of a head of some nodes into [N, H, D]."""
-    mask = there[:, None] & (feature < FEATURES)[None, :]
-    tl.store(x + (node[:, None] * HEADS + head) * FEATURES + feature[None, :], values, mask=mask)
-
-
-@triton.jit
-def load_attributes(attributes, edge, valid, feature, FEATURES: tl.constexpr):
-    """Load the attributes of some edges, 0 where they are not there; [edges, features], as stored."""
-    mask = valid[:, None] & (feature < FEATURES)[None, :]
-    return tl.load(attributes + edge[:, None] * FEATURES + feature[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def store_rows(x, values, node, there, head, column, HEADS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Store the channels of a head of some nodes into [N, H, C]."""
-    mask = there[:, None] & (column < CHANNELS)[None, :]
-    place = (node[:, None] * HEADS + head) * CHANNELS + column[None, :]
+def store_rows(x, values, node, head, column, HEADS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store the columns of a head of some nodes into [N, H, columns]."""
+    mask = (node >= 0)[:, None] & (column < COLUMNS)[None, :]
+    place = (node[:, None].to(tl.int64) * HEADS + head) * COLUMNS + column[None, :]
     tl.store(x + place, values.to(x.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def which_have_edges(pointers, node, there):
-    """Tell of each node whether an edge is listed for it."""
-    first = tl.load(pointers + node, mask=there, other=0)
-    return tl.load(pointers + node + 1, mask=there, other=0) > first
+def load_weight(weight, head, channel, feature, CHANNELS: tl.constexpr, FEATURE_BLOCK: tl.constexpr):
+    """Load the edge weight of a head from [H, D with zeros behind, C], [features, channels]."""
+    place = (head * FEATURE_BLOCK + feature[:, None]) * CHANNELS + channel[None, :]
+    return tl.load(weight + place, mask=(channel < CHANNELS)[None, :], other=0.0)
+
+
+@triton.jit
+def load_heads(x, node, head, column, HEADS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Load all heads of a node from [N, H, columns], [heads, columns]."""
+    place = node * HEADS * COLUMNS + head[:, None] * COLUMNS + column[None, :]
+    return tl.load(x + place, mask=(head < HEADS)[:, None], other=0.0)
+
+
+@triton.jit
+def store_heads(x, values, node, head, column, HEADS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store all heads of a node into [N, H, columns]."""
+    place = node * HEADS * COLUMNS + head[:, None] * COLUMNS + column[None, :]
+    tl.store(x + place, values.to(x.dtype.element_ty), mask=(head < HEADS)[:, None])
+
+
+@triton.jit
+def load_attributes(attributes, edge, end, feature, FEATURE_BLOCK: tl.constexpr):
+    """Load the attributes of some edges from [M, D with zeros behind], 0 behind the last edge, [edges, features]."""
+    place = edge[:, None].to(tl.int64) * FEATURE_BLOCK + feature[None, :]
+    return tl.load(attributes + place, mask=(edge < end)[:, None], other=0.0)
+
+
+@triton.jit
+def multiply(x, y, WIDE: tl.constexpr, PRECISION: tl.constexpr):
+    """Return ``x y``, added up in `WIDE`; numbers of 16 bits as they are, if both are of one kind, else as `WIDE`."""
+    if x.dtype != y.dtype:
+        x, y = x.to(WIDE), y.to(WIDE)
+    return tl.dot(x, y, input_precision=PRECISION, out_dtype=WIDE)

@@ -14,38 +14,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from etesian.files import write_json
 
-KERNELS = ("scores", "outputs", "score_gradients", "attribute_sums", "query_gradient", "source_gradients")
-"""The kernels that walk over edges; each has a choice of its own."""
+KERNELS = ("scores", "outputs", "slopes", "query_gradient", "source_gradients")
+"""The kernels that have a choice."""
 
 CACHE_BYTES = 32 * 2**20
 """Rows that are fetched again and again should fit into this: about what the last cache of a card holds."""
 
 
 @dataclass(frozen=True)
-class Tile:
-    """How a kernel that walks over edges is cut into programs.
+class Cut:
+    """How the work of a kernel is cut into programs.
 
     Attributes
     ----------
-    rows : int
-        Rows of a program, 16 or more.
-    lanes : int
-        Rows that share the edges of one node; a power of two up to `rows`.
     heads_first : bool
         Whether the programs of all heads of some nodes run side by side, or those of one head.
     warps : int
         Warps of a program.
+    stages : int
+        Steps of a loop whose loads are under way at a time.
     """
 
-    rows: int
-    lanes: int
-    heads_first: bool
-    warps: int
+    heads_first: bool = True
+    warps: int = 1
+    stages: int = 2
+
+    def options(self) -> dict[str, Any]:
+        """Return what a kernel is compiled for."""
+        return {"HEADS_FIRST": self.heads_first, "num_warps": self.warps, "num_stages": self.stages}
+
+
+Run = Callable[[Cut], None]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Work:
     heads, channels, features : int
         H, C, D.
     channel_block : int
-        Channels of a tile.
+        Channels of a cut.
     """
 
     kernel: str
@@ -88,8 +93,8 @@ class Work:
 
 
 _folder: Path | None = None
-_known: dict[str, dict[str, Tile]] = {}
-_fixed: Tile | None = None
+_known: dict[str, dict[str, Cut]] = {}
+_fixed: Cut | None = None
 
 
 def keep_in(folder: Path | None) -> None:
@@ -100,52 +105,42 @@ def keep_in(folder: Path | None) -> None:
 
 
 @contextmanager
-def fixed(tile: Tile) -> Iterator[None]:
-    """Use one tile for every kernel inside the block: how a test goes through all of them."""
+def fixed(cut: Cut) -> Iterator[None]:
+    """Use one cut for every kernel inside the block: how a test goes through all of them."""
     global _fixed
-    before, _fixed = _fixed, tile
+    before, _fixed = _fixed, cut
     try:
         yield
     finally:
         _fixed = before
 
 
-def by_table(work: Work) -> Tile:
-    """Return the tile for some work; it depends on shapes and dtype alone.
-
-    About six edges a lane: fewer lanes would leave nodes of many edges behind, more would add up more than they read.
-    """
-    degree = work.edges / max(1, work.nodes)
-    lanes = next((lanes for lanes in (1, 2, 4, 8) if degree <= 6 * lanes), 16)
-    tables = 2 if work.kernel == "source_gradients" else 1  # queries and gradients
-    a_head = work.others * work.channels * work.dtype.itemsize * tables
-    stays = a_head <= CACHE_BYTES < a_head * work.heads
-    return Tile(16, lanes, not stays, _warps(16, work))
+def by_table(work: Work) -> Cut:
+    """Return the cut for some work; it depends on shapes and dtype alone."""
+    return Cut(warps=_warps(work), stages=3 if work.kernel == "source_gradients" else 2)
 
 
-def candidates(work: Work) -> list[Tile]:
-    """Return the tiles that are measured, at most 18, that of the table first."""
+def candidates(work: Work) -> list[Cut]:
+    """Return the cuts that are measured, that of the table first."""
     first = by_table(work)
-    lanes = [lanes for lanes in (first.lanes, first.lanes // 2, first.lanes * 2) if 1 <= lanes <= 16]
-    shapes = [(16, _warps(16, work)), (16, _warps(32, work)), (32, _warps(32, work))]
-    tiles = [
-        Tile(rows, lane, heads_first, warps)
-        for heads_first in (first.heads_first, not first.heads_first)
-        for rows, warps in dict.fromkeys(shapes)
-        for lane in lanes
+    cuts = [
+        Cut(heads_first, warps, stages)
+        for heads_first in (True, False)
+        for warps in (first.warps, 2 * first.warps)
+        for stages in (1, 2, 3)
     ]
-    return list(dict.fromkeys([first, *tiles]))
+    return list(dict.fromkeys([first, *cuts]))
 
 
-def choose(work: Work, run: Callable[[Tile], None], *, measure: bool) -> Tile:
-    """Return the tile to use.
+def choose(work: Work, run: Callable[[Cut], None], *, measure: bool) -> Cut:
+    """Return the cut to use.
 
     Parameters
     ----------
     work : Work
         What it is for.
     run : callable
-        Runs the kernel with a tile; it may be called again and again.
+        Runs the kernel with a cut; it may be called again and again.
     measure : bool
         Whether work that was not met before is measured: a second or so, and not while a CUDA graph is captured.
     """
@@ -161,17 +156,17 @@ def choose(work: Work, run: Callable[[Tile], None], *, measure: bool) -> Tile:
     return kept[work.key]
 
 
-def _warps(rows: int, work: Work) -> int:
-    """Return the warps for a tile: one for 1,024 numbers, so that a thread holds 32 (of 32 threads a warp)."""
-    return max(1, min(8, rows * work.channel_block // 1024))
+def _warps(work: Work) -> int:
+    """Return the warps for a block of 32 rows: one for 64 channels."""
+    return max(1, min(8, work.channel_block // 64))
 
 
-def _fastest(work: Work, run: Callable[[Tile], None]) -> Tile:
+def _fastest(work: Work, run: Callable[[Cut], None]) -> Cut:
     from triton.testing import do_bench
 
-    times = {tile: do_bench(lambda tile=tile: run(tile), warmup=5, rep=20, return_mode="median")
-             for tile in candidates(work)}  # fmt: skip
-    return min(times, key=lambda tile: times[tile])
+    times = {cut: do_bench(lambda cut=cut: run(cut), warmup=5, rep=20, return_mode="median")
+             for cut in candidates(work)}  # fmt: skip
+    return min(times, key=lambda cut: times[cut])
 
 
 def _card(device: torch.device) -> str:
@@ -183,21 +178,21 @@ def _card(device: torch.device) -> str:
 
 
 def _file(card: str) -> Path | None:
-    return None if _folder is None else _folder / "tiles" / f"{card}.json"
+    return None if _folder is None else _folder / "cuts" / f"{card}.json"
 
 
-def _read(card: str) -> dict[str, Tile]:
+def _read(card: str) -> dict[str, Cut]:
     """Return what is known for a card; a file that can't be read is made anew."""
     if card not in _known:
         file = _file(card)
         try:
             kept = json.loads(file.read_text()) if file is not None and file.is_file() else {}
-            _known[card] = {key: Tile(**tile) for key, tile in kept.items()}
+            _known[card] = {key: Cut(**cut) for key, cut in kept.items()}
         except (ValueError, TypeError, AttributeError):
             _known[card] = {}
     return _known[card]
 
 
-def _write(card: str, kept: dict[str, Tile]) -> None:
+def _write(card: str, kept: dict[str, Cut]) -> None:
     if (file := _file(card)) is not None:
-        write_json(file, {key: asdict(tile) for key, tile in sorted(kept.items())})
+        write_json(file, {key: asdict(cut) for key, cut in sorted(kept.items())})

@@ -58,7 +58,7 @@ def test_forcings_are_those_of_the_place_and_the_date(dataset):
 def test_the_sun_is_highest_at_local_noon_and_down_at_midnight():
     longitudes = np.array([0.0, 90.0, 180.0, 270.0])
     found = of_hour(np.datetime64("2000-03-21T12", "s"), np.zeros(4), longitudes)["insolation"]
-    np.testing.assert_allclose(found, [1.0, 0.0, 0.0, 0.0], atol=0.01)
+    np.testing.assert_allclose(found, [1.0, 0.0, 0.0, 0.0], atol=0.04)  # the sun is 8 minutes late
 
 
 def test_constants_are_constant_and_everything_else_moves(dataset):
