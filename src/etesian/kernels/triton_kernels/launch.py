@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor, nn
 
@@ -24,8 +23,12 @@ from etesian.kernels.triton_kernels.tuning import Cut, Work
 
 NODES = 32
 """Nodes that a small product takes at a time; fewer than 64, so that a warp multiplies by itself."""
-EDGES = (16, 32)
-"""Edges into a node that are taken at a time: the smaller number, unless nodes have more of them."""
+PAIRS = "HEADS CHANNELS CHANNEL_BLOCK WIDE PRECISION"
+PRODUCTS = f"{PAIRS} FEATURE_BLOCK"
+OF_ROWS = "HEADS FEATURE_BLOCK ROWS WIDE"
+"""What kernels of some kinds are compiled for."""
+ROW_NUMBERS = 512
+"""Numbers of a program over rows, so that a thread holds 16 of each kind."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,21 @@ class Sizes:
     @property
     def channel_block(self) -> int:
         """Channels of a tile: a power of two, 16 or more, as matrix units want it."""
-        return max(16, triton.next_power_of_2(self.channels))
+        return max(16, _power_of_two(self.channels))
 
     @property
     def feature_block(self) -> int:
         """Features of a tile, likewise."""
-        return max(16, triton.next_power_of_2(self.features))
+        return max(16, _power_of_two(self.features))
+
+
+def cdiv(count: int, size: int) -> int:
+    """Return how many pieces of a size hold a count."""
+    return -(-count // size)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -89,16 +101,19 @@ class Call:
         Of the call.
     tiles : EdgeTiles
         The edges.
-    most : int
-        Edges into a node at most.
     measure : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
     """
 
-    def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
+    def __init__(self, sizes: Sizes, tiles: EdgeTiles, measure: bool) -> None:
         self.sizes, self.tiles, self.measure = sizes, tiles, measure
-        self.edges_at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
-        self.at_once = most <= self.edges_at_a_time
+        self.known = {
+            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
+            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
+            "ROWS": max(16, ROW_NUMBERS // sizes.feature_block),
+            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
+            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
+        }  # fmt: skip
         self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
         self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
 
@@ -109,19 +124,9 @@ class Call:
                     sizes.channels, sizes.features, sizes.channel_block)  # fmt: skip
         run(tuning.choose(work, run, measure=self.measure))
 
-    def constants(self, *names: str) -> dict[str, Any]:
-        """Return what a kernel is compiled for: numbers of that name, and how it computes."""
-        sizes = self.sizes
-        known = {
-            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
-            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
-            "HEAD_BLOCK": max(16, triton.next_power_of_2(sizes.heads)),
-            "EDGES": self.edges_at_a_time, "ONCE": self.at_once,
-        }  # fmt: skip
-        return {name: known[name] for name in ("HEADS", *names)} | {
-            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
-            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
-        }
+    def constants(self, names: str) -> dict[str, Any]:
+        """Return what a kernel is compiled for, by name."""
+        return {name: self.known[name] for name in names.split()}
 
     def pad(self, attributes: Tensor) -> Tensor:
         """Return the attributes with zeros behind, [M, feature_block]."""
@@ -136,22 +141,22 @@ class Call:
     def project(self, x: Tensor, weight: Tensor, projected: Tensor) -> None:
         """Compute x W of the destinations, [N_dst, H, D with zeros behind]."""
         sizes = self.sizes
-        blocks = triton.cdiv(sizes.num_dst, NODES)
+        blocks = cdiv(sizes.num_dst, NODES)
         project_kernel[blocks * sizes.heads,](
             x, weight, projected, sizes.num_dst, blocks, x.stride(0), NODES=NODES,
-            **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2,
+            **self.constants(PRODUCTS), num_warps=2,
         )  # fmt: skip
 
     def pairs(self, kernel: str, x: Tensor, y: Tensor, scale: float) -> Tensor:
         """Return ``scale x_i . y_j`` for each edge from j to i, [H, M]."""
         sizes = self.sizes
         products = x.new_empty((sizes.heads, sizes.num_edges), dtype=wide(sizes.dtype))
-        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             pairs_kernel[blocks * sizes.heads,](
                 x, y, *self.by_dst, products, sizes.num_edges, blocks, x.stride(0), y.stride(0), SCALE=scale,
-                ROWS=self.tiles.dst_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+                ROWS=self.tiles.dst_rows, **self.constants(PAIRS), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -166,14 +171,14 @@ class Call:
         """
         sizes = self.sizes
         out = y.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=sizes.dtype)
-        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             sums_kernel[blocks * sizes.heads,](
                 factors, y, of_attributes, weight, weight if bias is None else bias, *self.by_dst, out,
                 sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=self.tiles.dst_rows,
                 STRIDE=2 if factors.dim() == 3 else 1,
-                **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
+                **self.constants(PRODUCTS), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -182,7 +187,7 @@ class Call:
 
 def forward(
     query: Tensor, key: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, bias: Tensor | None,
-    tiles: EdgeTiles, most: int, *, measure: bool,
+    tiles: EdgeTiles, *, measure: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the output [N_dst, H, C]; alpha [H, M] and q W [N_dst, H, D with zeros behind] for the backward pass."""
     sizes = Sizes.of(query, key, attributes)
@@ -191,14 +196,14 @@ def forward(
         out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
         return out, query.new_zeros((sizes.heads, sizes.num_edges), dtype=wide(query.dtype)), projected.zero_()
     query, key, value = rows(query), rows(key), rows(value)
-    call = Call(sizes, tiles, most, measure)
+    call = Call(sizes, tiles, measure)
     attributes, weight = call.pad(attributes), call.turn(weight)
     scale = math.log2(math.e) / math.sqrt(sizes.channels)  # the softmax is taken to the base 2
     call.project(query, weight, projected)
     alphas = call.pairs("scores", query, key, scale)
     sums = torch.empty_like(projected)
-    softmax_kernel[sizes.num_dst,](
-        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
-        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+    softmax_kernel[cdiv(sizes.num_dst * sizes.heads, call.known["ROWS"]),](
+        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_dst, sizes.num_edges, SCALE=scale,
+        **call.constants(OF_ROWS), num_warps=1,
     )  # fmt: skip
     return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected
