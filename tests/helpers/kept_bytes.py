@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,6 +19,14 @@ def kept_bytes(work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
         result = work()
     grown = sum(event.self_cpu_memory_usage for event in profile.function_events)
     return result, grown - result.untyped_storage().nbytes()
+
+
+def highest_bytes(work: Callable[[], object]) -> int:
+    """Return the most bytes that are allocated at a time on a CPU and were not before."""
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        work()
+    events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
+    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 class Operators(TorchDispatchMode):

@@ -9,5 +9,6 @@ from kernel_site import run_tests
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_graph_attention_in_triton_is_kept(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("interpreted_kept_operators.py"), tmp_path)
