@@ -78,7 +78,16 @@ class TritonGraphAttention(nn.Module):
         self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
         assert edges.tiles is not None
         out, _, _ = graph_attention(
-            query, key, value, edge_attr, edge_weight, edge_bias, edges.dst, *edges.tiles.tensors(), self.tune
+            query,
+            key,
+            value,
+            edge_attr,
+            edge_weight,
+            edge_bias,
+            edges.dst,
+            *edges.tiles.tensors(),
+            edges.most,
+            self.tune,
         )
         return out
 
