@@ -173,7 +173,7 @@ def test_the_operators_are_whole(bias: bool, kernel: type[torch.nn.Module]) -> N
     from etesian.kernels.triton_kernels.ops import graph_attention
 
     inputs, edges = make_case(5, torch.float32, num_edges=500, channels=8, bias=bias)
-    graph = (edges.dst, *edges.tiles.tensors())
+    graph = (edges.dst, *edges.tiles.tensors(), edges.most)
     torch.library.opcheck(graph_attention, (*inputs, *graph, False))
 
 

@@ -29,6 +29,8 @@ class Edges:
         Number of nodes on each side.
     tiles : EdgeTiles or None
         The edges in tiles, where :meth:`with_tiles` made them.
+    most : int
+        Edges into a node at most, likewise.
     """
 
     src: Tensor
@@ -39,6 +41,7 @@ class Edges:
     num_src: int
     num_dst: int
     tiles: EdgeTiles | None = None
+    most: int = 0
 
     @property
     def num_edges(self) -> int:
@@ -90,7 +93,7 @@ class Edges:
         """
         sizes = (self.num_src, self.num_dst)
         tiles = make_tiles(self.src.cpu(), self.dst.cpu(), *sizes, src_order, dst_order).to(self.src.device)
-        return replace(self, tiles=tiles)
+        return replace(self, tiles=tiles, most=int(self.dst_ptr.diff().max()) if self.num_dst else 0)
 
     def repeated(self, copies: int) -> Edges:
         """Return `copies` graphs side by side, as a batch folded into the nodes needs them.
@@ -118,6 +121,7 @@ class Edges:
             tiles=None
             if self.tiles is None
             else self.tiles.repeated(copies, self.num_src, self.num_dst, self.num_edges),
+            most=self.most,
         )
 
     def to(self, device: torch.device | str) -> Edges:

@@ -91,7 +91,7 @@ class StaticEdges(nn.Module):
         super().__init__()
         for name in _EDGE_TENSORS:
             self.register_buffer(name, getattr(edges, name), persistent=False)
-        self.num_src, self.num_dst = edges.num_src, edges.num_dst
+        self.num_src, self.num_dst, self.most = edges.num_src, edges.num_dst, edges.most
         tiles = [] if edges.tiles is None else edges.tiles.tensors()
         self._tiles = [f"tiles_{number}" for number in range(len(tiles))]
         for name, tensor in zip(self._tiles, tiles, strict=True):
@@ -118,7 +118,7 @@ class StaticEdges(nn.Module):
     def _repeat(self, copies: int) -> Edges:
         tensors = {name: getattr(self, name) for name in _EDGE_TENSORS}
         tiles = EdgeTiles(*(getattr(self, name) for name in self._tiles)) if self._tiles else None
-        edges = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst, tiles=tiles)
+        edges = Edges(**tensors, num_src=self.num_src, num_dst=self.num_dst, tiles=tiles, most=self.most)
         return edges.repeated(copies)
 
     def _apply(self, fn: Any, recurse: bool = True) -> StaticEdges:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels.edges import edges_kernel
-from etesian.kernels.triton_kernels.launch import NODES, OF_ROWS, PAIRS, PRODUCTS, Call, Sizes, cdiv, rows, wide
+from etesian.kernels.triton_kernels.launch import NODES, OF_NODES, PAIRS, PRODUCTS, Call, Sizes, cdiv, rows, wide
 from etesian.kernels.triton_kernels.slopes import slopes_kernel
 from etesian.kernels.triton_kernels.sources import sources_kernel
 from etesian.kernels.triton_kernels.tuning import Cut
@@ -41,7 +41,7 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 def backward(
     grad: Tensor, alphas: Tensor, projected_query: Tensor, inputs: Inputs, dst: Tensor, tiles: EdgeTiles,
-    needed: Needed, *, measure: bool,
+    most: int, needed: Needed, *, measure: bool,
 ) -> list[Tensor]:  # fmt: skip
     """Return the gradients of the inputs, in order; one that is not asked for is empty."""
     query, key, value, attributes, weight, bias = inputs
@@ -50,11 +50,11 @@ def backward(
         return [torch.zeros_like(t, memory_format=torch.contiguous_format) if wanted else query.new_empty(0)
                 for t, wanted in asked(inputs, needed)]  # fmt: skip
     query, key, value, grad = rows(query), rows(key), rows(value), rows(grad)
-    call = _Backward(sizes, tiles, measure)
+    call = _Backward(sizes, tiles, most, measure)
     turned = call.turn(weight)
     projected_grad = torch.empty_like(projected_query)
     call.project(grad, turned, projected_grad)
-    kept, by_alpha, by_ds = call.slopes(alphas, grad, value, projected_grad, attributes)
+    kept, by_alpha, by_ds = call.slopes(alphas, grad, value, projected_grad, attributes, needed.weight)
     of_query = of_key = of_value = of_attributes = of_weight = of_bias = None
     if needed.attributes:
         of_attributes = call.edges(kept, projected_grad, projected_query, dst, attributes)
@@ -83,17 +83,21 @@ class _Backward(Call):
     """The kernels of a backward pass."""
 
     def slopes(
-        self, alphas: Tensor, grad: Tensor, value: Tensor, projected_grad: Tensor, attributes: Tensor
+        self, alphas: Tensor, grad: Tensor, value: Tensor, projected_grad: Tensor, attributes: Tensor, of_weight: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return alpha and the gradient of the scores, [H, M, 2]; sum alpha a and sum dS a, like g W."""
+        """Return alpha and the gradient of the scores, [H, M, 2]; sum alpha a, where asked for, and sum dS a.
+
+        The sums are [N_dst, H, D with zeros behind].
+        """
         sizes = self.sizes
         slopes = self.pairs("slopes", grad, value, 1.0)
         kept = grad.new_empty((sizes.heads, sizes.num_edges, 2))
-        by_alpha, by_ds = torch.empty_like(projected_grad), torch.empty_like(projected_grad)
-        slopes_kernel[cdiv(sizes.num_dst * sizes.heads, self.known["ROWS"]),](
+        by_ds = torch.empty_like(projected_grad)
+        by_alpha = torch.empty_like(projected_grad) if of_weight else by_ds
+        slopes_kernel[sizes.num_dst,](
             alphas, slopes, projected_grad, self.pad(attributes), self.tiles.edge_ptr, kept, by_alpha, by_ds,
-            sizes.num_dst, sizes.num_edges, SCALE=1 / math.sqrt(sizes.channels),
-            **self.constants(OF_ROWS), num_warps=1,
+            sizes.num_edges, SCALE=1 / math.sqrt(sizes.channels), OF_WEIGHT=of_weight,
+            **self.constants(OF_NODES), num_warps=1, num_stages=1,
         )  # fmt: skip
         return kept, by_alpha, by_ds
 

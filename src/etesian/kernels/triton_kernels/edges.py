@@ -21,13 +21,13 @@ def edges_kernel(
     """
     edge, feature = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, FEATURE_BLOCK)
     node = tl.load(dst + edge, mask=edge < num_edges, other=-1)
-    of_edge = (kept + edge * 2)[:, None] + tl.arange(0, 2)[None, :]
+    of_edge = kept + edge * 2
     summed = tl.zeros([ROWS, FEATURE_BLOCK], dtype=WIDE)
     for head in range(HEADS):
         gw = load_rows(projected_grad, node, HEADS * FEATURE_BLOCK, head, feature, FEATURE_BLOCK)
         qw = load_rows(projected_query, node, HEADS * FEATURE_BLOCK, head, feature, FEATURE_BLOCK)
-        pair = tl.load(of_edge, mask=(edge < num_edges)[:, None], other=0.0).to(WIDE)
-        alpha, ds = tl.split(pair)
+        alpha = tl.load(of_edge, mask=edge < num_edges, other=0.0).to(WIDE)
+        ds = tl.load(of_edge + 1, mask=edge < num_edges, other=0.0).to(WIDE)
         summed += alpha[:, None] * gw.to(WIDE) + ds[:, None] * qw.to(WIDE)
         of_edge += num_edges  # of a head: num_edges pairs, whose number times 2 need not fit into 32 bits
         of_edge += num_edges

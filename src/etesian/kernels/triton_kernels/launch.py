@@ -23,12 +23,12 @@ from etesian.kernels.triton_kernels.tuning import Cut, Work
 
 NODES = 32
 """Nodes that a small product takes at a time; fewer than 64, so that a warp multiplies by itself."""
+EDGES = (16, 32)
+"""Edges into a node that are taken at a time: the smaller number, unless nodes have more of them."""
 PAIRS = "HEADS CHANNELS CHANNEL_BLOCK WIDE PRECISION"
 PRODUCTS = f"{PAIRS} FEATURE_BLOCK"
-OF_ROWS = "HEADS FEATURE_BLOCK ROWS WIDE"
+OF_NODES = "HEADS HEAD_BLOCK FEATURE_BLOCK EDGES ONCE WIDE PRECISION"
 """What kernels of some kinds are compiled for."""
-ROW_NUMBERS = 512
-"""Numbers of a program over rows, so that a thread holds 16 of each kind."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,19 @@ class Call:
         Of the call.
     tiles : EdgeTiles
         The edges.
+    most : int
+        Edges into a node at most.
     measure : bool
         As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
     """
 
-    def __init__(self, sizes: Sizes, tiles: EdgeTiles, measure: bool) -> None:
+    def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
         self.sizes, self.tiles, self.measure = sizes, tiles, measure
+        at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
         self.known = {
             "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
             "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
-            "ROWS": max(16, ROW_NUMBERS // sizes.feature_block),
+            "HEAD_BLOCK": max(16, _power_of_two(sizes.heads)), "EDGES": at_a_time, "ONCE": most <= at_a_time,
             "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
             "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
         }  # fmt: skip
@@ -187,7 +190,7 @@ class Call:
 
 def forward(
     query: Tensor, key: Tensor, value: Tensor, attributes: Tensor, weight: Tensor, bias: Tensor | None,
-    tiles: EdgeTiles, *, measure: bool,
+    tiles: EdgeTiles, most: int, *, measure: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the output [N_dst, H, C]; alpha [H, M] and q W [N_dst, H, D with zeros behind] for the backward pass."""
     sizes = Sizes.of(query, key, attributes)
@@ -196,14 +199,14 @@ def forward(
         out = torch.zeros(query.shape, dtype=query.dtype, device=query.device)
         return out, query.new_zeros((sizes.heads, sizes.num_edges), dtype=wide(query.dtype)), projected.zero_()
     query, key, value = rows(query), rows(key), rows(value)
-    call = Call(sizes, tiles, measure)
+    call = Call(sizes, tiles, most, measure)
     attributes, weight = call.pad(attributes), call.turn(weight)
     scale = math.log2(math.e) / math.sqrt(sizes.channels)  # the softmax is taken to the base 2
     call.project(query, weight, projected)
     alphas = call.pairs("scores", query, key, scale)
     sums = torch.empty_like(projected)
-    softmax_kernel[cdiv(sizes.num_dst * sizes.heads, call.known["ROWS"]),](
-        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_dst, sizes.num_edges, SCALE=scale,
-        **call.constants(OF_ROWS), num_warps=1,
+    softmax_kernel[sizes.num_dst,](
+        alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
+        **call.constants(OF_NODES), num_warps=1, num_stages=1,
     )  # fmt: skip
     return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected

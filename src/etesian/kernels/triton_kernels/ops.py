@@ -28,11 +28,11 @@ _EDGES = ", ".join(f"Tensor {field.name}" for field in fields(EdgeTiles))
 _NUM_TILES = len(fields(EdgeTiles))
 
 FORWARD, BACKWARD = "etesian::graph_attention", "etesian::graph_attention_backward"
-torch.library.define(FORWARD, f"({_INPUTS}, Tensor dst, {_EDGES}, bool tune) -> (Tensor, Tensor, Tensor)")
+torch.library.define(FORWARD, f"({_INPUTS}, Tensor dst, {_EDGES}, int most, bool tune) -> (Tensor, Tensor, Tensor)")
 torch.library.define(
     BACKWARD,
-    f"(Tensor grad, Tensor alphas, Tensor projected, {_INPUTS}, Tensor dst, {_EDGES}, bool[] needed, bool tune) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor grad, Tensor alphas, Tensor projected, {_INPUTS}, Tensor dst, {_EDGES}, int most, bool[] needed, "
+    "bool tune) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 graph_attention = torch.ops.etesian.graph_attention.default
 """Attend over edges that are sorted by destination.
@@ -45,6 +45,8 @@ dst : Tensor, shape (M,)
     Destination of each edge.
 dst_nodes, ..., edge_ptr : Tensor
     The edges in tiles, the attributes of :class:`etesian.graph.tiles.EdgeTiles` in their order.
+most : int
+    Edges into a node at most.
 tune : bool
     As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
 
@@ -71,7 +73,7 @@ grad : Tensor, shape (N_dst, H, C)
     Gradient of the output.
 alphas, projected : Tensor
     What the forward operator returned beside the output.
-query, ..., edge_ptr
+query, ..., edge_ptr, most
     What it was called with.
 needed : list of bool
     Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What is
@@ -86,10 +88,10 @@ def _forward(
     query: Tensor, key: Tensor, value: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_bias: Tensor | None,
     dst: Tensor, *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    *tiles, tune = rest
+    *tiles, most, tune = rest
     with _on(query):
         return launch.forward(
-            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), measure=tune
+            query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), most, measure=tune
         )  # fmt: skip
 
 
@@ -104,11 +106,11 @@ def _(query: Tensor, key: Tensor, value: Tensor, edge_attr: Tensor, *rest: Any) 
 @torch.library.impl(BACKWARD, "default")
 def _(grad: Tensor, alphas: Tensor, projected: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     *inputs, dst = rest[:7]
-    tiles, (needed, tune) = EdgeTiles(*rest[7:-2]), rest[-2:]
+    tiles, (most, needed, tune) = EdgeTiles(*rest[7:-3]), rest[-3:]
     with _on(grad):
         return tuple(
             backward.backward(
-                grad, alphas, projected, tuple(inputs), dst, tiles, backward.Needed(*needed), measure=tune
+                grad, alphas, projected, tuple(inputs), dst, tiles, most, backward.Needed(*needed), measure=tune
             )
         )  # fmt: skip
 
@@ -121,7 +123,7 @@ def _(grad: Tensor, alphas: Tensor, projected: Tensor, *rest: Any) -> tuple[Tens
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.tune = inputs
+    *tensors, ctx.most, ctx.tune = inputs
     _, *kept = output
     ctx.save_for_backward(*kept, *tensors)
     ctx.mark_non_differentiable(*kept)
@@ -129,12 +131,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 
 def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    others = [None] * (_NUM_TILES + 2)  # the destinations, the tiles, and whether to tune
+    others = [None] * (_NUM_TILES + 3)  # the destinations, the tiles, how many edges, and whether to tune
     if grad is None:
         return (*[None] * 6, *others)
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, *ctx.saved_tensors, needed, ctx.tune)
+    gradients = graph_attention_backward(grad, *ctx.saved_tensors, ctx.most, needed, ctx.tune)
     return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *others)
 
 

@@ -39,8 +39,9 @@ def sources_kernel(
         other, edge = load_tile(slots, edges, tile, ROWS)
         q = load_rows(query, other, query_stride, head, channel, CHANNELS)
         g = load_rows(grad, other, grad_stride, head, channel, CHANNELS)
-        of_edge = (kept + edge.to(tl.int64) * 2)[:, :, None] + tl.arange(0, 2)[None, None, :]
-        alpha, ds = tl.split(tl.load(of_edge, mask=(edge >= 0)[:, :, None], other=0.0))
+        of_edge = kept + edge.to(tl.int64) * 2
+        alpha = tl.load(of_edge, mask=edge >= 0, other=0.0)
+        ds = tl.load(of_edge + 1, mask=edge >= 0, other=0.0)
         of_key += multiply(ds.to(q.dtype), q, WIDE, PRECISION)
         of_value += multiply(alpha.to(g.dtype), g, WIDE, PRECISION)
     node = load_block(nodes, block, ROWS)

@@ -2,7 +2,7 @@
 
 The kernels over tiles work on one head of one block of nodes, 16 nodes at the other ends of edges at a time
 (:mod:`etesian.graph.tiles`): products of rows x C with C x 16 numbers, or of rows x 16 with 16 x C. The kernels over
-rows work on a node and a head a row, as many rows as a program has room for, each with its edges one by one.
+nodes work on the edges into one node, all heads at a time: products of H x D with D x edges numbers.
 """
 
 from __future__ import annotations
@@ -72,24 +72,31 @@ def load_weight(weight, head, channel, feature, CHANNELS: tl.constexpr, FEATURE_
 
 
 @triton.jit
-def rows_of(pointers, num_dst, HEADS: tl.constexpr, ROWS: tl.constexpr):
-    """Return the rows of a program, each a node and a head: numbers, which there are, heads; first edge and end; steps.
-
-    Steps are the edges of the row that has the most. Rows behind the last have none.
-    """
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    node, head = row // HEADS, row % HEADS
-    there = node < num_dst
-    begin = tl.load(pointers + node, mask=there, other=0)
-    end = tl.load(pointers + node + 1, mask=there, other=0)
-    return row, there, head, begin, end, tl.max(end - begin, axis=0)
+def load_heads(x, node, head, column, HEADS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Load all heads of a node from [N, H, columns], [heads, columns]."""
+    place = node * HEADS * COLUMNS + head[:, None] * COLUMNS + column[None, :]
+    return tl.load(x + place, mask=(head < HEADS)[:, None], other=0.0)
 
 
 @triton.jit
-def load_attributes(attributes, edge, there, feature, FEATURE_BLOCK: tl.constexpr):
-    """Load the attributes of some edges from [M, D with zeros behind], 0 where there is none, [edges, features]."""
+def store_heads(x, values, node, head, column, HEADS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store all heads of a node into [N, H, columns]."""
+    place = node * HEADS * COLUMNS + head[:, None] * COLUMNS + column[None, :]
+    tl.store(x + place, values.to(x.dtype.element_ty), mask=(head < HEADS)[:, None])
+
+
+@triton.jit
+def load_attributes(attributes, edge, end, feature, FEATURE_BLOCK: tl.constexpr):
+    """Load the attributes of some edges from [M, D with zeros behind], 0 behind the last edge, [edges, features]."""
     place = edge[:, None].to(tl.int64) * FEATURE_BLOCK + feature[None, :]
-    return tl.load(attributes + place, mask=there[:, None], other=0.0)
+    return tl.load(attributes + place, mask=(edge < end)[:, None], other=0.0)
+
+
+@triton.jit
+def store_pairs(kept, place, x, y, mask):
+    """Store x and y of some edges side by side into [H, M, 2]."""
+    both = tl.join(x, y).to(kept.dtype.element_ty)
+    tl.store((kept + place * 2)[:, :, None] + tl.arange(0, 2)[None, None, :], both, mask=mask[:, :, None])
 
 
 @triton.jit
