@@ -36,7 +36,11 @@ def chosen(preset: str, place: str) -> str:
     return f"{'+' if where else ''}model/layer_kernels{where}={preset}"
 
 
-CHUNKS = ["model.encoder.num_chunks=2", "model.decoder.num_chunks=2"]
+CHUNKS = [
+    f"model.{part}.{option}"
+    for part in ("encoder", "decoder")
+    for option in ("num_chunks=2", "gradient_checkpointing=true")
+]
 COMPILED = "model.compile.0.options.backend=aot_eager"
 
 

@@ -176,6 +176,7 @@ def test_graph_attention_in_triton_without_a_gpu_says_so(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_presets_of_liger_and_triton_train_where_those_run(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("interpreted_presets.py"), tmp_path)
 

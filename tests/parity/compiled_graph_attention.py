@@ -23,7 +23,7 @@ from triton.compiler import ASTSource
 from etesian.kernels.triton_kernels import tuning
 from etesian.kernels.triton_kernels.backward import EDGE_ROWS
 from etesian.kernels.triton_kernels.edges import edges_kernel
-from etesian.kernels.triton_kernels.launch import NODES, ROW_NUMBERS
+from etesian.kernels.triton_kernels.launch import EDGES, NODES
 from etesian.kernels.triton_kernels.pairs import pairs_kernel
 from etesian.kernels.triton_kernels.project import project_kernel
 from etesian.kernels.triton_kernels.slopes import slopes_kernel
@@ -38,17 +38,18 @@ WIDE = {"scores", "products", "alphas", "slopes", "factors", "weight_parts", "bi
 IDS = {"nodes", "tiles", "slots", "edges", "pointers"}
 COUNTS = {"num_dst", "num_nodes", "num_edges", "nodes_a_part", "blocks", "parts"}
 
-SIZES = {"HEADS": 16, "CHANNELS": 64, "FEATURES": 11, "CHANNEL_BLOCK": 64, "FEATURE_BLOCK": 16}
-USUAL = SIZES | {"SCALE": 0.125, "STRIDE": 1, "BIAS": True, "WIDE": tl.float32}
+SIZES = {"HEADS": 16, "CHANNELS": 64, "FEATURES": 11, "CHANNEL_BLOCK": 64, "FEATURE_BLOCK": 16, "HEAD_BLOCK": 16}
+USUAL = SIZES | {"SCALE": 0.125, "STRIDE": 1, "BIAS": True, "OF_WEIGHT": True, "WIDE": tl.float32}
 OTHER_SIZES = {
     "6 x 48, D=1": SIZES | {"HEADS": 6, "CHANNELS": 48, "FEATURES": 1},
     "6 x 200, D=64": SIZES | {"HEADS": 6, "CHANNELS": 200, "CHANNEL_BLOCK": 256, "FEATURES": 64, "FEATURE_BLOCK": 64},
-    "40 x 1, D=17": SIZES | {"HEADS": 40, "CHANNELS": 1, "CHANNEL_BLOCK": 16, "FEATURES": 17, "FEATURE_BLOCK": 32},
+    "40 x 1, D=17": SIZES
+    | {"HEADS": 40, "HEAD_BLOCK": 64, "CHANNELS": 1, "CHANNEL_BLOCK": 16, "FEATURES": 17, "FEATURE_BLOCK": 32},
 }
 CHOSEN = {"scores": pairs_kernel, "outputs": sums_kernel, "slopes": pairs_kernel, "query_gradient": sums_kernel,
           "source_gradients": sources_kernel}  # fmt: skip
 """The kernels that have a choice of cuts, by the names that the choice knows."""
-OVER_ROWS = [softmax_kernel, slopes_kernel]
+BY_NODE = [softmax_kernel, slopes_kernel]
 PRODUCTS = {project_kernel: {"NODES": NODES, "num_warps": 2}, edges_kernel: {"ROWS": EDGE_ROWS, "num_warps": 2},
             weights_kernel: {"NODES": NODES, "num_warps": 2, "num_stages": 2}}  # fmt: skip
 HOPPER, MI300 = GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)
@@ -104,10 +105,6 @@ def arguments_of(kernel: str, cut: Cut) -> dict[str, Any]:
     return cut.options() | {"STRIDE": 2 if kernel == "query_gradient" else 1, "BIAS": kernel == "outputs"}
 
 
-def over_rows(sizes: dict[str, int]) -> dict[str, int]:
-    return {"ROWS": max(16, ROW_NUMBERS // sizes["FEATURE_BLOCK"]), "num_warps": 1}
-
-
 def every_cut() -> list[Any]:
     return [pytest.param(kernel, cut, number, id=f"{kernel}-{number}-{cut.heads_first}-{cut.warps}-{cut.stages}")
             for kernel in CHOSEN if kernel != "slopes"  # which runs the kernel of scores
@@ -124,9 +121,11 @@ def test_every_cut_on_hopper(kernel: str, cut: Cut, rows: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-@pytest.mark.parametrize("kernel", OVER_ROWS, ids=lambda kernel: kernel.__name__)
-def test_kernels_over_rows_on_hopper(kernel: Any, dtype: str, tmp_path: Path) -> None:
-    compiled = build(kernel, HOPPER, dtype, **over_rows(SIZES))
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("edges", EDGES)
+@pytest.mark.parametrize("kernel", BY_NODE, ids=lambda kernel: kernel.__name__)
+def test_kernels_over_nodes_on_hopper(kernel: Any, edges: int, once: bool, dtype: str, tmp_path: Path) -> None:
+    compiled = build(kernel, HOPPER, dtype, EDGES=edges, ONCE=once, num_warps=1, num_stages=1)
     assert "wgmma" not in compiled.asm["ptx"]
     if dtype != "fp32":
         assert spilled_bytes(compiled, tmp_path) == 0
@@ -157,8 +156,8 @@ def test_heads_that_are_no_power_of_two_and_wide_ones(target: GPUTarget, sizes: 
         cut = tuning.by_table(work(kernel, channels=of["CHANNELS"], channel_block=of["CHANNEL_BLOCK"]))
         compiled = build(function, target, ROWS=32, **of, **arguments_of(kernel, cut))
         assert "wgmma" not in compiled.asm.get("ptx", "")
-    for function in OVER_ROWS:
-        build(function, target, **of, **over_rows(of))
+    for function in BY_NODE:
+        build(function, target, EDGES=32, ONCE=False, num_warps=1, num_stages=1, **of)
     for function, constants in PRODUCTS.items():
         assert "wgmma" not in build(function, target, **of, **constants).asm.get("ptx", "")
 
@@ -170,9 +169,10 @@ def test_cards_of_amd(kernel: str, rows: int) -> None:
     assert spilled_on_amd(compiled) == 0
 
 
-@pytest.mark.parametrize("kernel", OVER_ROWS, ids=lambda kernel: kernel.__name__)
-def test_kernels_over_rows_on_cards_of_amd(kernel: Any) -> None:
-    assert spilled_on_amd(build(kernel, MI300, **over_rows(SIZES))) == 0
+@pytest.mark.parametrize("edges", EDGES)
+@pytest.mark.parametrize("kernel", BY_NODE, ids=lambda kernel: kernel.__name__)
+def test_kernels_over_nodes_on_cards_of_amd(kernel: Any, edges: int) -> None:
+    assert spilled_on_amd(build(kernel, MI300, EDGES=edges, ONCE=False, num_warps=1, num_stages=1)) == 0
 
 
 @pytest.mark.parametrize("kernel", PRODUCTS, ids=lambda kernel: kernel.__name__)

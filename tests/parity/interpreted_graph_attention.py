@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from etesian.graph.edges import Edges
 from etesian.kernels.reference import ReferenceGraphAttention
-from etesian.kernels.triton_kernels import tuning
+from etesian.kernels.triton_kernels import launch, tuning
 from etesian.kernels.triton_kernels.attention import TritonGraphAttention
 from etesian.kernels.triton_kernels.ops import graph_attention, graph_attention_backward
 from etesian.kernels.triton_kernels.tuning import Cut, Work
@@ -32,19 +32,19 @@ CUTS = list({cut.heads_first: cut for cut in tuning.candidates(ANY)}.values())
 def some_edges() -> Edges:
     """18 nodes with 0 to 50 edges into each; the last has none, and neither have two of 15 sources.
 
-    Blocks of 16 rows on both sides, the last of them not full.
+    Blocks of 16 rows on both sides, the last of them not full; up to 16 edges of a node at once, 50 in turns.
     """
     pairs = [(i % 13, i // 4) for i in range(60)] + [(i % 11, 16) for i in range(50)]
     return make_edges(pairs, 15, 18)
 
 
 def few_edges() -> Edges:
-    """40 nodes with 2 edges into each from 33: blocks of 32 rows on both sides."""
+    """40 nodes with 2 edges into each from 33: blocks of 32 rows on both sides, all edges of a node at once."""
     return make_edges([(i % 33, i // 2) for i in range(80)], 33, 40)
 
 
 def many_edges() -> Edges:
-    """3 nodes with 20, 33 and 70 edges into each, from 70 nodes: blocks of 16 destinations, of 32 sources."""
+    """3 nodes with 20, 33 and 70 edges into each from 70: blocks of 16 destinations, 32 sources; 32 edges at once."""
     return make_edges([(i % 9, 0) for i in range(20)] + [(i % 7, 1) for i in range(33)] + [(i, 2) for i in range(70)],
                       70, 3)  # fmt: skip
 
@@ -61,6 +61,11 @@ def test_the_graphs_are_what_they_are_for() -> None:
     made = {name: make().tiles for name, make in GRAPHS.items()}
     rows = {name: (tiles.dst_rows, tiles.src_rows) for name, tiles in made.items()}
     assert rows == {"some": (16, 16), "few": (32, 32), "many": (16, 32), "mixed": (32, 16)}
+    sizes = {name: launch.Sizes.of(*(make_inputs(make(), 1, 1, 1, bias=False)[i] for i in (0, 1, 3)))
+             for name, make in GRAPHS.items()}  # fmt: skip
+    known = {name: launch.Call(sizes[name], made[name], make().most, False).known for name, make in GRAPHS.items()}
+    at_once = {name: (constants["EDGES"], constants["ONCE"]) for name, constants in known.items()}
+    assert at_once == {"some": (16, False), "few": (16, True), "many": (32, False), "mixed": (16, True)}
 
 
 assert_exact = functools.partial(attention_cases.assert_agree, [TritonGraphAttention], ReferenceGraphAttention)

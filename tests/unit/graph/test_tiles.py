@@ -68,6 +68,7 @@ def assert_right(edges: Edges, src_order: Order = None, dst_order: Order = None)
     tiled = edges.with_tiles(src_order, dst_order)
     assert tiled.tiles is not None
     tiles = tiled.tiles
+    assert tiled.most == (int(edges.dst_ptr.diff().max()) if edges.num_dst else 0)
     assert_well_formed(tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, edges.num_dst)
     assert_well_formed(tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges, edges.num_src)
     orders = (tiles.dst_nodes, dst_order, edges.num_dst), (tiles.src_nodes, src_order, edges.num_src)
@@ -104,6 +105,7 @@ def test_copies_are_the_tiles_of_graphs_side_by_side(graph: tuple[Edges, Order, 
     side_by_side = tiled.repeated(copies)
     assert side_by_side.tiles is not None
     assert_holds(side_by_side.tiles, edges.repeated(copies))
+    assert side_by_side.most == tiled.most
     assert side_by_side.tiles.dst_blocks == copies * tiled.tiles.dst_blocks  # each copy pads its last
     assert side_by_side.tiles.src_blocks == copies * tiled.tiles.src_blocks
     dtypes = [[t.dtype for t in one.tiles.tensors()] for one in (tiled, side_by_side)]

@@ -3,8 +3,8 @@
 With e = W a + b for an edge with attributes a (formulas in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`), the
 kernels use what :mod:`etesian.kernels.factored` does: an edge is read as its D attributes, not as H C projected
 numbers. What has C numbers a head is read by tiles of edges (:mod:`etesian.graph.tiles`): a node at the other end once
-for a block of nodes, and multiplied on matrix units. What has one number an edge and head is read by rows of a node and
-a head, each with its edges one by one. The files beside this one hold a kernel each:
+for a block of nodes, and multiplied on matrix units. What has one number an edge and head is read by node, the edges
+into it and all heads at a time. The files beside this one hold a kernel each:
 
 forward
     :mod:`~etesian.kernels.triton_kernels.project` makes q W; :mod:`~etesian.kernels.triton_kernels.pairs` q k of each

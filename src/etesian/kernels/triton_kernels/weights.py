@@ -39,7 +39,7 @@ def weights_kernel(
         of_weight += multiply(tl.trans(q), ds_a, WIDE, PRECISION)
         begin = tl.load(pointers + node, mask=there, other=0)
         has_edges = tl.load(pointers + node + 1, mask=there, other=0) > begin
-        counted = (has_edges[:, None] & (feature == 0)[None, :]).to(g.dtype)
+        counted = tl.where(has_edges[:, None] & (feature == 0)[None, :], 1.0, 0.0).to(g.dtype)
         of_bias += multiply(tl.trans(g), counted, WIDE, PRECISION)
     place = (part * HEADS + head) * CHANNELS + channel
     tl.store(bias_parts + place, tl.sum(of_bias, axis=1), mask=channel < CHANNELS)
