@@ -98,7 +98,7 @@ class _Backward(Call):
         slopes_kernel[sizes.num_dst,](
             alphas, slopes, projected_grad, self.pad(attributes), self.tiles.edge_ptr, kept, by_alpha, by_ds,
             sizes.num_edges, SCALE=1 / math.sqrt(sizes.channels), OF_WEIGHT=of_weight,
-            **self.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+            **self.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1, num_stages=1,
         )  # fmt: skip
         return kept, by_alpha, by_ds
 
@@ -147,6 +147,6 @@ class _Backward(Call):
         weights_kernel[parts * sizes.heads,](
             grad, query, by_alpha, by_ds, self.tiles.edge_ptr, weight_parts, bias_parts,
             sizes.num_dst, parts, nodes_a_part, grad.stride(0), query.stride(0), NODES=NODES,
-            **self.constants("CHANNELS", "FEATURES", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2, num_stages=3,
+            **self.constants("CHANNELS", "FEATURES", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2, num_stages=2,
         )  # fmt: skip
         return weight_parts.sum(0), bias_parts.sum(0)

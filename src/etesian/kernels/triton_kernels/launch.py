@@ -199,6 +199,6 @@ def forward(
     sums = torch.empty_like(projected)
     softmax_kernel[sizes.num_dst,](
         alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
-        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1, num_stages=1,
     )  # fmt: skip
     return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected
