@@ -74,8 +74,10 @@ def _own(keys: Any, origin: Path, base: Any) -> Iterator[Problem]:
         there = _at(base, key)
         if there != value:
             dotted = ".".join(map(str, key))
-            shown = None if there is _MISSING else there
-            what = f"{dotted}: {value} does not count: a file that the defaults list names after it sets {shown}"
+            shown = _shown(None if there is _MISSING else there)
+            what = (
+                f"{dotted}: {_shown(value)} does not count: a file that the defaults list names after it sets {shown}"
+            )
             yield Problem(what, f"{origin}, {dotted}", mend="put '- _self_' at the end of the defaults list")
 
 
@@ -96,12 +98,19 @@ def _of_option(
         if last.rpartition("/")[0] not in ("", group) and setters[last] != value:
             dotted, option = ".".join(map(str, key)), path.replace("/", ": ")
             what = (
-                f"{dotted}: {value} of {path}.yaml does not count: {last}.yaml, which the defaults list names after "
-                f"it, sets {setters[last]}"
+                f"{dotted}: {_shown(value)} of {path}.yaml does not count: {last}.yaml, which the defaults list names "
+                f"after it, sets {_shown(setters[last])}"
             )
             yield Problem(
                 what, str(origin), mend=f"put '- {option}' at the end of the defaults list, before '- _self_'"
             )
+
+
+def _shown(value: Any) -> str:
+    """Return a value as YAML writes it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _at(tree: Any, key: tuple[Any, ...]) -> Any:

@@ -300,7 +300,8 @@ def _on_device(config: Config, device: str) -> Config:
     """Return the config of one process on a device."""
     hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1}
     system = config.system.model_copy(update={"hardware": config.system.hardware.model_copy(update=hardware)})
-    return config.model_copy(update={"system": system})
+    training = config.training.model_copy(update={"cuda_graphs": config.training.cuda_graphs and device == "cuda"})
+    return config.model_copy(update={"system": system, "training": training})
 
 
 def _variables(config: Config, names: Sequence[str] | None) -> tuple[Field, ...]:
@@ -349,7 +350,7 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
         loader[name] = {"dataset_config": {"dataset": str(dataset)}, "start": start, "end": end}
         loader["num_workers"][name], loader["limit_batches"][name] = 0, None
         loader["batch_size"][name] = _at_most(loader["batch_size"][name], size.batch_size)
-    loader["pin_memory"], loader["workers"] = None, "processes"
+    loader["pin_memory"], loader["workers"], loader["prefetch_to_device"] = None, "processes", False
     tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
     tree["training"] |= {"run_id": None, "fork_run_id": None, "load_weights_only": False}
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False

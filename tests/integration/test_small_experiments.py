@@ -134,6 +134,19 @@ def test_a_config_for_many_gpus_runs_on_one_cpu(experiment: ExperimentMaker) -> 
     assert len(run.train(2)) == 2
 
 
+def test_a_config_that_waits_less_on_a_gpu_runs_on_a_cpu(experiment: ExperimentMaker, tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(
+        "defaults: [own_data, override system: gpu, _self_]\n"
+        "training: {cuda_graphs: true, optimization: {optimizer: {implementation: fused}}}\n"
+        "dataloader: {prefetch_to_device: true, workers: threads, num_workers: {training: 2}}\n"
+    )
+    run = experiment("quick", config_dir=tmp_path, size=SMALLER)
+    assert run.full_config.training.cuda_graphs
+    assert not run.config.training.cuda_graphs
+    assert not run.config.dataloader.prefetch_to_device
+    assert len(run.train(2)) == 2
+
+
 def test_what_fills_a_slot_where(experiment: ExperimentMaker) -> None:
     norm = "+model.decoder.layer_kernels={LayerNorm: {_target_: torch.nn.RMSNorm, eps: 1.0e-6}}"
     run = experiment("own_data", overrides=[norm, "model.processor.qk_norm=true"], size=SMALLER)

@@ -58,7 +58,7 @@ class BenchmarkProfiler(Callback):
         self.config, self.folder, self.compilation = config, folder, compilation
         self.settings = config.diagnostics.benchmark_profiler
         self.device_clock = DeviceClock(device)
-        self.clock = StepClock(self.device_clock, self.settings.untimed, one_graph=is_one_graph(config))
+        self.clock = StepClock(self.device_clock, self.settings.untimed, one_graph=config.training.cuda_graphs)
         self.trace: Trace | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -127,11 +127,6 @@ class BenchmarkProfiler(Callback):
     def _traced(self) -> str:
         there = [name for name in (TRACE, OPERATORS, MEMORY) if self.trace and (self.folder / name).is_file()]
         return f" ({', '.join(there)})" if there else ""
-
-
-def is_one_graph(config: Config) -> bool:
-    """Tell whether forward and backward pass are launched as one graph, which nothing can look into."""
-    return bool(getattr(config.training, "cuda_graphs", False))
 
 
 def check_length(settings: BenchmarkProfilerSettings, steps: int, where: str) -> None:

@@ -15,6 +15,7 @@ LARGE = 0.3
 """Share from which the optimiser or the rest is."""
 HOST_BOUND = 0.5
 """Share of the steps in which the device must have waited for the host's calls."""
+LESS_TO_COPY = "fewer variables or a longer rollout, which copies less for each forecast"
 _COMPUTED = (*COMPONENTS, MODEL, LOSS, BACKWARD, GRAPH)
 
 
@@ -28,14 +29,14 @@ def bottleneck(profile: StepProfile, config: Config) -> str:
     config : Config
         The experiment.
     """
+    if _waits_for_copies(profile, config):
+        return f"copy: the device waited {profile.share(DATA):.0%} of the time for batches on their way: {LESS_TO_COPY}"
     if profile.share(DATA) >= WASTE:
         who = "processor" if config.system.hardware.accelerator == "cpu" else "device"
         return f"data: the {who} waited {profile.share(DATA):.0%} of the time for the loader: {_for_data(config)}"
     if profile.share(COPY) >= WASTE:
-        helps = "fewer variables or a longer rollout, which copies less for each forecast"
-        if config.dataloader.pin_memory is False:
-            helps = "dataloader.pin_memory=null"
-        return f"copy: {profile.share(COPY):.0%} of the time goes to copying batches to the device: {helps}"
+        share = f"{profile.share(COPY):.0%} of the time goes to copying batches to the device"
+        return f"copy: {share}: {_for_copies(config)}"
     if profile.share(REST) >= LARGE:
         return (
             f"rest: {profile.share(REST):.0%} of the time goes to what surrounds the model (normalising, residual, "
@@ -44,13 +45,12 @@ def bottleneck(profile: StepProfile, config: Config) -> str:
     if profile.share(OPTIMISER) >= LARGE:
         return (
             f"optimiser: {profile.share(OPTIMISER):.0%} of the time goes to clipping and updating the weights: "
-            f"{'more' if config.training.accum_grad_batches > 1 else 'larger'} batches for each step "
-            "(dataloader.batch_size.training, training.accum_grad_batches) make it rarer"
+            f"{_for_the_optimiser(config)}"
         )
     if _waits_for_calls(profile, config):
         return (
             "calls: the device works off its kernels faster than the host calls them: fewer and larger ones "
-            f"({_compile(config) or 'a larger dataloader.batch_size.training'})"
+            f"({_for_calls(config)})"
         )
     return _computing(profile, config)
 
@@ -66,6 +66,40 @@ def _for_data(config: Config) -> str:
         )
     more = min(room, max(2, 2 * workers))
     return f"raise dataloader.num_workers.training, which is {workers}, to {more}"
+
+
+def _waits_for_copies(profile: StepProfile, config: Config) -> bool:
+    """Tell whether the device waits for copies that were begun ahead: the host, which has its batch, does not wait."""
+    if not config.dataloader.prefetch_to_device or profile.share(DATA) < WASTE:
+        return False
+    waits = next(part for part in profile.parts if part.name == DATA)
+    return waits.host_mean_ms < waits.mean_ms / 2
+
+
+def _for_copies(config: Config) -> str:
+    if config.system.hardware.accelerator == "cpu" or config.dataloader.prefetch_to_device:
+        return LESS_TO_COPY
+    ahead = "dataloader.prefetch_to_device=true"
+    return f"dataloader.pin_memory=null and {ahead}" if config.dataloader.pin_memory is False else ahead
+
+
+def _for_the_optimiser(config: Config) -> str:
+    training, implementation = config.training, config.training.optimization.optimizer.implementation
+    clips_scaled = training.precision == "16-mixed" and training.gradient_clip.val is not None
+    if config.system.hardware.accelerator == "cuda" and implementation != "fused" and not clips_scaled:
+        return "training.optimization.optimizer.implementation=fused"
+    return (
+        f"{'more' if training.accum_grad_batches > 1 else 'larger'} batches for each step "
+        "(dataloader.batch_size.training, training.accum_grad_batches) make it rarer"
+    )
+
+
+def _for_calls(config: Config) -> str:
+    hardware = config.system.hardware
+    alone = hardware.num_gpus_per_node * hardware.num_nodes == 1 and not config.diagnostics.debug.anomaly_detection
+    helps = ["training.cuda_graphs=true"] if alone else []
+    helps += [compiled] if (compiled := _compile(config)) else []
+    return " or ".join(helps) or "a larger dataloader.batch_size.training"
 
 
 def _waits_for_calls(profile: StepProfile, config: Config) -> bool:

@@ -209,13 +209,14 @@ def _check_device(config: Config) -> None:
     hardware = config.system.hardware
     if hardware.accelerator == "cpu":
         return
+    fewer = ", or fewer with system.hardware.num_gpus_per_node"
     try:
         get_device(f"{hardware.accelerator}:{hardware.num_gpus_per_node - 1}")
     except UserError as error:
         raise UserError(
             f"system.hardware asks for {hardware.num_gpus_per_node} {hardware.accelerator!r}: {error.args[0]}",
             where="system.hardware",
-            mend="system=cpu, or fewer with system.hardware.num_gpus_per_node",
+            mend="system=cpu" + fewer * (hardware.num_gpus_per_node > 1),
         ) from error
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 
+from etesian.commands.common import check_tree
 from etesian.compose import compose, split_jobs, to_yaml
 from etesian.errors import Problem, UserError
 from etesian.places import package_config_dir, search_path
@@ -354,13 +355,21 @@ class TestKeysThatComeToNothing:
         lines = [line for line in DEFAULTS if line != "system: cpu"]
         lines.insert(lines.index("training: default"), "system: h200")
         write(folder / "mine.yaml", yaml.safe_dump({"defaults": [yaml.safe_load(line) for line in lines]}) + INPUT)
-        found = problem(name="mine")
-        assert found.what == (
-            "training.precision: bf16-mixed of system/h200.yaml does not count: training/default.yaml, which the "
-            "defaults list names after it, sets 32-true"
-        )
-        assert found.where == str(folder / "mine.yaml")
-        assert found.mend == "put '- system: h200' at the end of the defaults list, before '- _self_'"
+        with pytest.raises(UserError) as caught:
+            compose("mine")
+        outdone = {
+            "training.precision": ("bf16-mixed", "32-true"),
+            "training.cuda_graphs": ("true", "false"),
+            "training.optimization.optimizer.implementation": ("fused", "foreach"),
+        }
+        assert [found.what for found in caught.value.problems] == [
+            f"{key}: {chosen} of system/h200.yaml does not count: training/default.yaml, which the defaults list names "
+            f"after it, sets {set_after}"
+            for key, (chosen, set_after) in outdone.items()
+        ]
+        assert {found.where for found in caught.value.problems} == {str(folder / "mine.yaml")}
+        mend = "put '- system: h200' at the end of the defaults list, before '- _self_'"
+        assert {found.mend for found in caught.value.problems} == {mend}
 
     def test_an_option_that_sets_keys_which_the_config_sets_itself(self, folder: Path) -> None:
         write(
@@ -445,7 +454,10 @@ class TestSystemH200:
         assert tree["training"]["precision"] == "bf16-mixed"
         assert [model[part]["fuse_projections"] for part in ("encoder", "processor", "decoder")] == [True] * 3
         assert "triton_kernels" in model["layer_kernels"]["GraphAttention"]["_target_"]
+        assert tree["training"]["cuda_graphs"] is tree["dataloader"]["prefetch_to_device"] is True
+        assert tree["training"]["optimization"]["optimizer"]["implementation"] == "fused"
         assert model["compile"] == compose(overrides=["model/compile=blocks"]).tree["model"]["compile"]
+        assert check_tree(composed).training.cuda_graphs  # the rules between sections hold
         assert composed.preset_slots["model.layer_kernels"].name == composed.choices["model/layer_kernels"]
 
     def test_a_file_built_on_it_may_set_its_keys_otherwise(self, folder: Path) -> None:
@@ -462,6 +474,14 @@ class TestSystemH200:
         assert composed.choices["model/layer_kernels"] == "rmsnorm"
         assert composed.tree["model"]["compile"] == []
         assert composed.tree["training"]["precision"] == "32-true"
+
+    def test_several_gpus_need_steps_that_are_not_recorded(self) -> None:
+        overrides = ["system=h200", "system.hardware.num_gpus_per_node=4"]
+        with pytest.raises(UserError) as caught:
+            check_tree(compose(overrides=overrides))
+        (found,) = caught.value.problems
+        assert (found.where, found.mend) == ("training.cuda_graphs", "training.cuda_graphs=false")
+        assert not check_tree(compose(overrides=[*overrides, str(found.mend)])).training.cuda_graphs
 
     def test_with_the_other_kind_of_model(self) -> None:
         model = compose(overrides=["model=transformer", "system=h200"]).tree["model"]

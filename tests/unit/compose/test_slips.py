@@ -49,4 +49,6 @@ class TestGroupsAndKeys:
         assert problem(f"{key}=torch.nn.RMSNorm").mend == f"{key}._target_=torch.nn.RMSNorm"
 
     def test_entries_of_compile_have_no_kind(self) -> None:
-        assert problem("model.compile=3").allowed == ("a list of mappings with the keys kernel, module, options")
+        assert (
+            problem("model.compile=3").allowed == "a list of mappings with the keys kernel, module, component, options"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +12,18 @@ import pytest
 import torch
 from fake_recorder import FakeRecorder
 from runs import assert_same_run, curve
+from safetensors.torch import load_file
+from torch import Tensor
 
 from etesian.commands.common import check_tree
 from etesian.compose import compose
 from etesian.errors import UserError
+from etesian.schema import rules
 from etesian.training import bench_steps, fit
 from etesian.training.bench_steps import StepModel, first_batch
 from etesian.training.experiment import Experiment, check_experiment
 from etesian.training.run_folder import RunFolder
+from etesian.training.step_clock import BACKWARD, GRAPH, LOSS
 
 SMALL = ["model.num_channels=8", "diagnostics.plot.enabled=false", "diagnostics.scores.enabled=false",
          "diagnostics.enable_progress_bar=false",
@@ -39,6 +45,11 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[FakeRecorder]:
         return made[-1]
 
     monkeypatch.setattr(fit, "GraphRecorder", make)
+    for rule in (
+        "_cuda_graphs",
+        "_pinned_memory",
+    ):  # those of a CPU: checkpoints for inference look at the config again
+        monkeypatch.setattr(rules, rule, lambda config: iter(()))
     return made
 
 
@@ -112,6 +123,46 @@ def test_a_loss_that_is_no_number_stops_a_recorded_run(
     options = ["training.optimization.lr=1e30", "training.optimization.lr_scheduler.warmup_t=0"]
     with pytest.raises(UserError, match=r"loss after step \d+ is (nan|inf)"):
         run(tmp_path, cache, "lost", *options, recorded=True)
+
+
+class CopiesInPlace:
+    """Batches stay on the CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.begun = 0
+
+    def begin(self, tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
+        self.begun += 1
+        return lambda: tensors
+
+
+def test_recorded_steps_with_all_that_may_surround_them(
+    tmp_path: Path, cache: Path, recorders: list[FakeRecorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that read, copies begun ahead, a growing rollout, accumulation, the profiler; and what inference gets."""
+    copies = CopiesInPlace(torch.device("cpu"))
+    monkeypatch.setattr(fit, "BatchCopies", lambda device: copies)
+    options = [*GROWING, "training.accum_grad_batches=2", "dataloader.workers=threads",
+               "dataloader.num_workers={training: 2, validation: 1, test: 0}"]  # fmt: skip
+    plain = run(tmp_path, cache, "plain", *options, recorded=False)
+    profiled = ["diagnostics.benchmark_profiler={mode: simple, warmup: 1}"]
+    experiment = experiment_of(cache, *options, *profiled, recorded=True)
+    ahead = experiment.config.dataloader.model_copy(update={"prefetch_to_device": True})
+    experiment = replace(experiment, config=experiment.config.model_copy(update={"dataloader": ahead}))
+    recorded = tmp_path / "recorded"
+    fit.train(experiment, RunFolder(tmp_path, "recorded"), ["test"])
+    assert copies.begun == 3 * 3 + 3  # of training and of validation
+    assert recorders[0].recordings == 2
+    assert_same_run(plain, recorded, ("train_loss", "val_loss", "lr"))
+    parts = {part["name"] for part in json.loads((recorded / "profiler" / "profile.json").read_text())["parts"]}
+    assert GRAPH in parts
+    assert not parts & {"encoder", "processor", "decoder", LOSS, BACKWARD}
+    trained = torch.load(recorded / "checkpoints" / "last.ckpt", weights_only=False)["state_dict"]
+    left = load_file(recorded / "checkpoints" / "inference-last" / "model.safetensors")
+    weights = {name.removeprefix("weights/"): value for name, value in left.items() if name.startswith("weights/")}
+    assert "model.encoder.block.query.weight" in weights
+    for name, value in weights.items():
+        torch.testing.assert_close(value, trained[f"forecaster.{name}"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("options", [[], ["training.accum_grad_batches=2", "training.precision=bf16-mixed"]])

@@ -12,7 +12,6 @@ from small_model import make_model, make_settings
 from torch import nn
 
 from etesian.runtime.device import DeviceClock, Mark
-from etesian.training.benchmark_profiler import is_one_graph
 from etesian.training.step_clock import GRAPH, MODEL, StepClock
 
 FETCH = "[_TrainingEpochLoop].train_dataloader_next"
@@ -265,12 +264,6 @@ def test_a_graph_of_the_whole_step_is_one_part() -> None:
     (times,) = run.times()
     assert times == {"data_wait": 1, "copy_to_device": 2, GRAPH: 120, "optimiser": 40, "rest": 67}
     assert not run.clock.steps[0].host_bound
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_recorded_steps_are_one_graph(asked: bool) -> None:
-    config: Any = SimpleNamespace(training=SimpleNamespace(cuda_graphs=asked))
-    assert is_one_graph(config) is asked
 
 
 def test_a_model_compiled_as_one_is_one_part() -> None:

@@ -107,19 +107,39 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
          "data: the processor waited 11% of the time for the loader: raise dataloader.num_workers.training, which is "
          "3, to 4"),
         (GPU, {"copy_to_device": 20, "backward": 80},
+         "copy: 20% of the time goes to copying batches to the device: dataloader.prefetch_to_device=true"),
+        ((*GPU, "dataloader.prefetch_to_device=true"), {"copy_to_device": 20, "backward": 80},
          "copy: 20% of the time goes to copying batches to the device: fewer variables or a longer rollout, which "
          "copies less for each forecast"),
         ((*GPU, "dataloader.pin_memory=false"), {"copy_to_device": 20, "backward": 80},
-         "copy: 20% of the time goes to copying batches to the device: dataloader.pin_memory=null"),
+         "copy: 20% of the time goes to copying batches to the device: dataloader.pin_memory=null and "
+         "dataloader.prefetch_to_device=true"),
         ((), {"rest": 40, "backward": 60},
          "rest: 40% of the time goes to what surrounds the model (normalising, residual, logging, callbacks): a "
          "larger model or batch, or a larger diagnostics.log.interval, makes it small"),
         ((), {"optimiser": 40, "backward": 60},
          "optimiser: 40% of the time goes to clipping and updating the weights: larger batches for each step "
          "(dataloader.batch_size.training, training.accum_grad_batches) make it rarer"),
+        (GPU, {"optimiser": 40, "backward": 60},
+         "optimiser: 40% of the time goes to clipping and updating the weights: "
+         "training.optimization.optimizer.implementation=fused"),
+        ((*GPU, "training.precision=16-mixed"), {"optimiser": 40, "backward": 60},
+         "optimiser: 40% of the time goes to clipping and updating the weights: larger batches for each step "
+         "(dataloader.batch_size.training, training.accum_grad_batches) make it rarer"),
         ((*GPU, "training.precision=bf16-mixed"), {"host_bound": True, **COMPUTING},
          "calls: the device works off its kernels faster than the host calls them: fewer and larger ones "
+         "(training.cuda_graphs=true or model/compile=blocks)"),
+        ((*GPU, "model/compile=blocks", "training.precision=bf16-mixed"), {"host_bound": True, **COMPUTING},
+         "calls: the device works off its kernels faster than the host calls them: fewer and larger ones "
+         "(training.cuda_graphs=true)"),
+        ((*GPU, "system.hardware.num_gpus_per_node=2", "training.precision=bf16-mixed"),
+         {"host_bound": True, **COMPUTING},
+         "calls: the device works off its kernels faster than the host calls them: fewer and larger ones "
          "(model/compile=blocks)"),
+        ((*GPU, "system.hardware.num_gpus_per_node=2", "model/compile=blocks", "training.precision=bf16-mixed"),
+         {"host_bound": True, **COMPUTING},
+         "calls: the device works off its kernels faster than the host calls them: fewer and larger ones "
+         "(a larger dataloader.batch_size.training)"),
         ((*GPU, "training.precision=16-mixed"), {"host_bound": True, **COMPUTING},
          "computing: forward and backward pass take 100% of the time, the processor 67% of the forward pass: "
          "model/compile=blocks"),
@@ -138,6 +158,15 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_what_holds_a_step_up(overrides: tuple[str, ...], ms: dict[str, Any], expected: str) -> None:
     assert said(of_debug(*overrides), **ms) == expected
+
+
+@pytest.mark.usefixtures("four_cores")
+@pytest.mark.parametrize(("host_seconds", "who"), [(0.001, "copy"), (0.02, "data")])
+def test_copies_begun_ahead_are_told_from_the_loader(host_seconds: float, who: str) -> None:
+    """The device waits for both in the same part; the host waits for the loader alone."""
+    config = of_debug(*GPU, "dataloader.prefetch_to_device=true")
+    times = StepTimes(0, 1, {"data_wait": 0.02, "backward": 0.08}, {"data_wait": host_seconds}, False)
+    assert bottleneck(summarise([times], 1, (1, 1)), config).startswith(f"{who}: the device waited 20% of the time")
 
 
 def test_without_a_part_its_share_is_nothing() -> None:
