@@ -43,7 +43,7 @@ def scores_of(folder: Path) -> dict[tuple[str, str, str], dict[str, str]]:
 
 def test_the_scores_are_those_of_the_end_of_the_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree("outputs/first/evaluation", ignore_errors=True)
-    assert cli.main(["evaluate", "first"]) == 0
+    assert cli.main(["evaluate", "first", "--variables", "t"]) == 0
     printed = capsys.readouterr().out
     assert "RMSE, 2000-01-14 to 2000-01-15" in printed
     output = Path("outputs/first/evaluation")
@@ -68,15 +68,19 @@ def test_the_scores_are_those_of_the_end_of_the_run(here: Path, capsys: pytest.C
 
 def test_a_folder_without_pickle_other_dates_and_no_climatology(here: Path, tmp_path: Path) -> None:
     arguments = [
-        "outputs/first/checkpoints/inference-last", "--dataset", "weather.zarr", "--start", "2000-01-02", "--end", "2000-01-05",
-        "--lead-time", "18h", "--every", "3", "--climatology", "none", "--variables", "u", "--no-plots",
+        "outputs/first/checkpoints/inference-last", "--dataset", "weather.zarr", "--start", "2000-01-02",
+        "--end", "2000-01-05", "--lead-time", "18h", "--every", "3", "--climatology", "none", "--variables", "u",
+        "--no-plots", "-o", str(tmp_path / "out"),
     ]  # fmt: skip
-    assert cli.main(["evaluate", *arguments, "-o", str(tmp_path / "out")]) == 0
+    assert cli.main(["evaluate", *arguments]) == 0
     found = scores_of(tmp_path / "out")
     assert {key[2] for key in found} == {"model", "persistence"}
     assert {key[1] for key in found} == {"6 h", "12 h", "18 h"}
     assert found["t", "18 h", "model"]["forecasts"] == "5"  # 16 dates, 14 windows
     assert found["t", "18 h", "model"]["acc"] == ""
+    assert not list((tmp_path / "out").glob("*.png"))
+    (tmp_path / "out" / "errors_t.png").touch()  # of another evaluation
+    assert cli.main(["evaluate", *arguments, "--force"]) == 0
     assert not list((tmp_path / "out").glob("*.png"))
 
 

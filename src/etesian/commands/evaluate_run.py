@@ -23,7 +23,7 @@ from etesian.data.windows import WindowDataset
 from etesian.errors import UserError
 from etesian.graph.area import area_weights
 from etesian.graph.nodes import to_xyz
-from etesian.inference.evaluation import FieldErrors, FirstForecast, Observer, on_the_cpu, score_batches
+from etesian.inference.evaluation import FieldErrors, FirstForecast, Observer, at_least_float32, score_batches
 from etesian.inference.evaluation_data import Period, in_options, open_period, open_references, training_dates
 from etesian.inference.forecast import steps_in
 from etesian.inference.forecaster import Forecaster
@@ -173,7 +173,7 @@ def _states(plan: Plan, x: Tensor) -> Iterator[Tensor]:
     def context() -> Any:
         return nullcontext() if dtype is None else torch.autocast(plan.device.type, dtype)
 
-    return on_the_cpu(plan.forecaster.states(x.to(plan.device), plan.leads), context)
+    return at_least_float32(plan.forecaster.states(x.to(plan.device), plan.leads), context)
 
 
 def _day(date: np.datetime64, labels: tuple[str, ...]) -> str:
@@ -181,7 +181,10 @@ def _day(date: np.datetime64, labels: tuple[str, ...]) -> str:
 
 
 def write(evaluation: Evaluation, output: Path, attributes: dict[str, Any]) -> list[Path]:
-    """Write CSV and NetCDF; return the files."""
+    """Write CSV and NetCDF, in place of the files of an earlier evaluation; return the files."""
+    for pattern in ("scores.*", "maps.nc", "spectra.*", "errors_*.png", "forecast_*.png"):
+        for file in output.glob(pattern):
+            file.unlink()
     dataset = evaluation.plan.windows.dataset
     step = step_of(evaluation.plan.forecaster.about["dataset"])
     about = About(step, dataset.variables_metadata, attributes)

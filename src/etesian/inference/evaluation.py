@@ -29,7 +29,7 @@ class LeadTime:
     lead : int
         Which lead time, from 0.
     forecast, truth, initial : Tensor [B, E, G, V_out]
-        Physical units; `initial` is the newest state that the forecasts start from.
+        Physical units, on the CPU; `initial` is the newest state that the forecasts start from.
     dates : array (B,)
         Valid dates.
     """
@@ -67,7 +67,8 @@ def score_batches(
     dates_of : callable
         Dates (T,) of a window.
     states : callable
-        From windows x [B, T, E, G, V] to the states [B, E, G, V_out] of each lead time, on the CPU.
+        From windows x [B, T, E, G, V] to the states [B, E, G, V_out] of each lead time, on any device: scores are
+        computed there.
     variables : Variables
         Of the dataset.
     multistep_input : int
@@ -86,7 +87,8 @@ def score_batches(
         initial = x[:, first - 1][..., outputs]  # [B, E, G, V_out]
         kept = batch["weight"] == 1
         for lead, forecast in enumerate(states(x)):
-            truth, valid = x[:, first + lead][..., outputs], dates[:, first + lead]
+            valid = dates[:, first + lead]
+            truth = x[:, first + lead][..., outputs].to(forecast.device)
             fields: dict[str, Any] = {
                 name: field[:, 0]
                 for name, field in references.forecasts(
@@ -95,19 +97,23 @@ def score_batches(
             }
             scores.add_lead(lead, fields | {MODEL: forecast}, truth, batch["weight"])
             if observers:
-                step = LeadTime(lead, forecast[kept], truth[kept], initial[kept], valid[kept.numpy()])
+                step = LeadTime(lead, forecast.cpu()[kept], truth.cpu()[kept], initial[kept], valid[kept.numpy()])
                 for observer in observers:
                     observer.add(step)
 
 
-def on_the_cpu(states: Iterator[Tensor], context: Callable[[], AbstractContextManager[Any]]) -> Iterator[Tensor]:
-    """Yield each state on the CPU, at least in float32, computed within a context such as autocast's."""
+def at_least_float32(states: Iterator[Tensor], context: Callable[[], AbstractContextManager[Any]]) -> Iterator[Tensor]:
+    """Yield each state in 32 bits or more, computed within a context such as autocast's.
+
+    It stays on its device, where it is scored, unless that has no 64 bits to add up in.
+    """
     while True:
         with context():
             state = next(states, None)
         if state is None:
             return
-        yield state.cpu() if state.element_size() > 4 else state.float().cpu()
+        state = state.cpu() if state.device.type == "mps" else state
+        yield state if state.element_size() > 4 else state.float()
 
 
 class FieldErrors:

@@ -23,6 +23,8 @@ from etesian.schema.dataloader import SplitSettings
 from etesian.schema.diagnostics import ScoresSettings
 
 _OPTIONS = {
+    "smaller task.multistep_input or diagnostics.scores.lead_times": "a shorter --lead-time",
+    "--dataset.dataset": "--dataset",
     "dataloader.test.dataset_config.dataset": "--dataset", "dataloader.test.dataset_config": "--dataset",
     "dataloader.test.start": "--start", "dataloader.test.end": "--end",
     "diagnostics.scores.lead_times": "--lead-time", "diagnostics.scores.allow_large=true": "--allow-large",

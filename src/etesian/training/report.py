@@ -14,7 +14,7 @@ from torch import Tensor
 from etesian.data.description import units_of
 from etesian.data.windows import WindowDataset
 from etesian.files import write_json
-from etesian.inference.evaluation import on_the_cpu, score_batches
+from etesian.inference.evaluation import at_least_float32, score_batches
 from etesian.inference.references import fit_references
 from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
 from etesian.inference.scores import MODEL, Scores, ScoreTable
@@ -91,10 +91,10 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
 
 
 def states(trained: Trained, x: Tensor, leads: int) -> Iterator[Tensor]:
-    """Roll the trained model out from windows x [B, T, E, G, V] on the CPU: [B, E, G, V_out] there, one by one."""
+    """Roll the trained model out from windows x [B, T, E, G, V]: [B, E, G, V_out], one by one, on its device."""
     parameter = next(trained.forecaster.parameters())
     rolled = trained.forecaster.states(x.to(parameter.device, parameter.dtype), leads)
-    return on_the_cpu(rolled, trained.trainer.precision_plugin.forward_context)
+    return at_least_float32(rolled, trained.trainer.precision_plugin.forward_context)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _sample(experiment: Experiment, trained: Trained) -> _Sample:
     if labels_are_months(experiment):
         dates = dates.astype("datetime64[M]")
     outputs = x[0, :, 0][..., variables.data_output].numpy()  # [T, G, V_out]
-    rolled = torch.stack([state[0, 0] for state in states(trained, x, leads)]).numpy()  # [L, G, V_out]
+    rolled = torch.stack([state[0, 0].cpu() for state in states(trained, x, leads)]).numpy()  # [L, G, V_out]
     return _Sample(dates, outputs[first:], rolled, outputs[first - 1])
 
 

@@ -18,7 +18,7 @@ from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.inference.climatology import fit_climatology
-from etesian.inference.evaluation import FieldErrors, FirstForecast, on_the_cpu, score_batches
+from etesian.inference.evaluation import FieldErrors, FirstForecast, at_least_float32, score_batches
 from etesian.inference.references import ReferenceSet, fit_damped_persistence
 from etesian.inference.score_files import About, write_csv, write_maps, write_scores
 from etesian.inference.scores import MODEL, Scores, ScoreTable
@@ -108,7 +108,7 @@ def test_states_are_asked_for_one_by_one_and_are_at_least_of_32_bits() -> None:
             made.append(number)
             yield torch.zeros(1, dtype=dtype)
 
-    found = on_the_cpu(states(), nullcontext)
+    found = at_least_float32(states(), nullcontext)
     assert (next(found).dtype, made) == (torch.float32, [0])
     assert [state.dtype for state in found] == [torch.float32, torch.float64]
 
