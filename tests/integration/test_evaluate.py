@@ -151,5 +151,5 @@ def test_the_embedded_data(tmp_path: Path) -> None:
     with xr.open_dataset(tmp_path / "outputs/tiny/evaluation/spectra.nc") as found:
         assert found.sizes["wavenumber"] == 18
         power = found.t_sig995_power.sum("wavenumber").sel(spectrum="truth").values
-    assert (abs(power**0.5 - 278) < 3).all()  # the mean square of the Earth's temperature near the surface
+    assert (abs(power**0.5 - 288) < 3).all()  # the mean square of the Earth's temperature near the surface
     assert environment(cache)["ETESIAN_CACHE"] == str(cache)

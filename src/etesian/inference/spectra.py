@@ -122,17 +122,18 @@ class Spectra:
         if step.lead not in self.leads:
             return
         row = self.leads.index(step.lead)
-        for position, column in enumerate(self.columns):
-            truth, forecast = (
-                field[..., column].double().numpy().reshape(-1, self.transform.points)
-                for field in (step.truth, step.forecast)
-            )
-            whole = ~(np.isnan(truth) | np.isnan(forecast)).any(axis=1)
-            if whole.any():
-                pairs = (truth[whole], forecast[whole], forecast[whole] - truth[whole])
-                power = self.transform.power(np.concatenate(pairs)).reshape(3, int(whole.sum()), -1)
-                self._sums[:, row, position] += power.sum(axis=1)
-                self._count[row, position] += int(whole.sum())
+        points, variables = self.transform.points, len(self.columns)
+        truth, forecast = (
+            field[..., self.columns].double().movedim(-1, 0).reshape(variables, -1, points).numpy()  # [V, B E, G]
+            for field in (step.truth, step.forecast)
+        )
+        whole = ~(np.isnan(truth) | np.isnan(forecast)).any(axis=2)  # [V, B E]
+        fields = np.nan_to_num(np.stack([truth, forecast, forecast - truth]))
+        power = self.transform.power(fields.reshape(-1, points)).reshape(
+            3, *whole.shape, -1
+        )  # together: one pass over P
+        self._sums[:, row] += np.where(whole[..., None], power, 0.0).sum(axis=2)
+        self._count[row] += whole.sum(axis=1)
 
     @property
     def mean(self) -> NDArray[np.float64]:

@@ -17,6 +17,8 @@ from etesian.plots.projection import MapFrame, make_frame
 
 _QUANTILES = (0.005, 0.995)  # of the values that the colours span; the rest is clipped, and the bar shows it
 
+_WIDEST = 2.0  # times the forecast's own range of errors: what persistence has beyond is clipped
+
 
 @dataclass(frozen=True)
 class MapFields:
@@ -83,7 +85,7 @@ def plot_maps(fields: MapFields, path: Path, frame: MapFrame | None = None) -> P
     with style.figure(11.0, 2 * panel + 1.3) as drawing:
         upper, lower = drawing.subplots(2, 2)
         low, high, field_extend = colour_range(np.concatenate([truth, forecast]))
-        limit, error_extend = symmetric_range(np.concatenate(errors))
+        limit, error_extend = _error_range(*errors)
         names = ("Truth", "Forecast")
         for axes, values, name in zip(upper, (truth, forecast), names, strict=True):
             picture = draw_field(axes, frame, values, (low, high), style.FIELD_COLOURS)
@@ -165,6 +167,14 @@ def symmetric_range(values: NDArray[np.float64]) -> tuple[float, str]:
         return 1.0, "neither"
     limit = float(np.quantile(finite, _QUANTILES[1])) or float(finite.max())
     return limit, "both" if finite.max() > limit else "neither"
+
+
+def _error_range(forecast: NDArray[np.float64], persistence: NDArray[np.float64]) -> tuple[float, str]:
+    """Return the scale of both errors: no more than `_WIDEST` times the forecast's own, which would be pale in it."""
+    own, (limit, extend) = symmetric_range(forecast)[0], symmetric_range(np.concatenate([forecast, persistence]))
+    if np.nansum(np.abs(forecast)) > 0.0 and limit > _WIDEST * own:
+        return _WIDEST * own, "both"
+    return limit, extend
 
 
 def area_rmse(error: NDArray[np.float64], weights: NDArray[Any]) -> str:

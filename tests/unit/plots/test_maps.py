@@ -5,7 +5,7 @@ import pytest
 from matplotlib.image import imread
 
 from etesian.plots import style
-from etesian.plots.maps import MapFields, area_rmse, colour_range, format_date, plot_maps, symmetric_range
+from etesian.plots.maps import MapFields, _error_range, area_rmse, colour_range, format_date, plot_maps, symmetric_range
 
 
 def fields(points=800):
@@ -76,3 +76,11 @@ def test_the_title_carries_the_area_weighted_error_and_the_date():
     assert format_date(np.datetime64("2016-02-01T06:00:00")) == "2016-02-01 06:00"
     assert format_date(np.datetime64("2016-02", "M")) == "2016-02"
     assert style.pretty_units("m**2 s**-2") == "m² s⁻²"
+
+
+def test_large_errors_of_persistence_do_not_make_those_of_the_forecast_pale():
+    error = np.linspace(-1.0, 1.0, 1001)
+    own, _ = symmetric_range(error)
+    assert _error_range(error, 20.0 * error) == (2.0 * own, "both")
+    assert _error_range(error, 1.2 * error)[0] == symmetric_range(np.concatenate([error, 1.2 * error]))[0]
+    assert _error_range(0.0 * error, error)[0] == symmetric_range(np.concatenate([0.0 * error, error]))[0]
