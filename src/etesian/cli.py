@@ -28,6 +28,11 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("graph", "etesian.commands.graph", "build or describe a graph"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("forecast", "etesian.commands.forecast", "forecast from one date with a trained model; write NetCDF or zarr"),
+    (
+        "evaluate",
+        "etesian.commands.evaluate",
+        "score a trained model over a period, beside persistence and climatology",
+    ),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )
@@ -47,6 +52,7 @@ _MEMORY = {
     "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
     "graph": "a smaller graph.nodes.hidden.resolution",
     "forecast": "a shorter --lead-time, or a machine with more memory",
+    "evaluate": "a smaller --batch-size, fewer --variables, a shorter --lead-time, or a machine with more memory",
     "checkpoint": "a machine with more memory, or with less in use",
 }
 """What helps a command that runs out of memory; the others have the model of ``train``."""

@@ -53,3 +53,35 @@ def check_output(output: Path, source: Path, *, force: bool) -> None:
     if output.exists() and not force:
         raise UserError(f"{output} is there already", where=where, mend="another name, or --force to replace it")
     check_writable(output, where)
+
+
+def find_checkpoint(given: Path, runs: Path) -> Path:
+    """Return the checkpoint that a path or a name means: that itself, or of a run its ``best.ckpt``.
+
+    Parameters
+    ----------
+    given : Path
+        A checkpoint, a folder without pickle, a run's folder, or a run's name.
+    runs : Path
+        Folder of the runs, where names are looked for.
+
+    Raises
+    ------
+    UserError
+        If there is no such thing, or the run has no ``best.ckpt``.
+    """
+    if given.is_file() or is_safe(given):
+        return given
+    folder = given if given.is_dir() else runs / given
+    if folder.is_dir() and (folder / "checkpoints").is_dir():
+        best, last = folder / "checkpoints/best.ckpt", folder / "checkpoints/last.ckpt"
+        if best.is_file():
+            return best
+        mend = f"name another checkpoint: {last}" if last.is_file() else None
+        raise UserError(f"the run {folder} has no checkpoints/best.ckpt", where=str(folder), mend=mend)
+    if given.is_dir() or given.suffix:
+        check_input(given, folder=True)
+    names = sorted(path.parent.name for path in runs.glob("*/checkpoints"))
+    allowed = "a run's folder or name, a .ckpt, or a folder such as checkpoints/inference-last"
+    what = f"{given} is no checkpoint, and {runs} holds no run of that name"
+    raise UserError(what, where=str(given), allowed=allowed, mend=did_you_mean(str(given), names))

@@ -52,5 +52,15 @@ def step_of(description: Mapping[str, Any]) -> Spacing:
     return Spacing(**description["step"])
 
 
+def units_of(dataset: Any) -> dict[str, str]:
+    """Return the units of the variables whose metadata tell."""
+    return units_in(dataset.variables_metadata)
+
+
+def units_in(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the units in ``variables_metadata``, of the variables where they are told."""
+    return {name: str(entry["units"]) for name, entry in metadata.items() if entry.get("units")}
+
+
 def _text(date: np.datetime64) -> str:
     return str(date.astype("datetime64[s]"))

@@ -31,14 +31,15 @@ def with_initial_states(splits: Splits, dataloader: DataloaderSettings, cache_di
     """
     return Splits(
         training=splits.training,
-        validation=_earlier("validation", splits.validation, dataloader.validation, cache_dir, dates),
-        test=_earlier("test", splits.test, dataloader.test, cache_dir, dates),
+        validation=earlier("validation", splits.validation, dataloader.validation, cache_dir, dates),
+        test=earlier("test", splits.test, dataloader.test, cache_dir, dates),
     )
 
 
-def _earlier(
+def earlier(
     name: SplitName, dataset: GriddedDataset, split: SplitSettings, cache_dir: Path, dates: int
 ) -> GriddedDataset:
+    """Return the dataset of one split, begun earlier; see :func:`with_initial_states`."""
     spacing = spacing_of(dataset.dates, f"dataloader.{name}")
     if spacing is None:
         return dataset

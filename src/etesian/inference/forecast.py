@@ -108,7 +108,7 @@ def run_forecast(
     step, variables = step_of(about["dataset"]), forecaster.variables
     places = {name: values.numpy() for name, values in about["coordinates"].items()}
     metadata = about["dataset"]["metadata"].get("variables_metadata", {})
-    _check_grid(dataset, places)
+    check_grid(dataset, places)
     positions = _positions(dataset, variables.input)
     dates = np.array([step.after(start, number) for number in range(1 - first, steps + 1)])
     source = _Source(dataset, positions)
@@ -172,7 +172,14 @@ class _Source:
         return f"the nearest date is {self.dates[np.abs(self.dates - date).argmin()]}"
 
 
-def _check_grid(dataset: GriddedDataset, places: Mapping[str, NDArray[np.float64]]) -> None:
+def check_grid(dataset: GriddedDataset, places: Mapping[str, NDArray[np.float64]]) -> None:
+    """Check that a dataset has the points of a model, ``latitudes`` and ``longitudes`` in degrees.
+
+    Raises
+    ------
+    UserError
+        If it has others, or in another order.
+    """
     points, needed = dataset.latitudes.size, places["latitudes"].size
     if points != needed:
         what = f"the dataset has {points:,} grid points, the model {needed:,}"

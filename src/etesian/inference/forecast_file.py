@@ -47,7 +47,7 @@ def as_dataset(forecast: Forecast, attributes: Mapping[str, Any]) -> xr.Dataset:
     attributes : mapping
         Global attributes, beside ``Conventions``.
     """
-    places, shape = _places(forecast.latitudes, forecast.longitudes)
+    grid, shape = places(forecast.latitudes, forecast.longitudes)
     hours = (forecast.dates - forecast.start) / np.timedelta64(3600, "s")
     time = {"standard_name": "time", "long_name": "valid time", "axis": "T"}
     reference = {"standard_name": "forecast_reference_time", "long_name": "date of the newest initial state"}
@@ -55,7 +55,7 @@ def as_dataset(forecast: Forecast, attributes: Mapping[str, Any]) -> xr.Dataset:
         "time": ("time", forecast.dates.astype("datetime64[ns]"), time),
         "lead_time": ("time", hours, {"standard_name": "forecast_period", "long_name": "lead time", "units": "hours"}),
         "forecast_reference_time": ((), forecast.start.astype("datetime64[ns]"), reference),
-        **places,
+        **grid,
     }
     axes: tuple[str, ...] = ("time", *shape)
     members = forecast.values.shape[1]
@@ -144,7 +144,7 @@ def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
     zarr.consolidate_metadata(str(path))
 
 
-def _places(latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]) -> tuple[dict[str, Any], dict[str, int]]:
+def places(latitudes: NDArray[np.float64], longitudes: NDArray[np.float64]) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the coordinates of the grid and its dimensions with their sizes."""
     names = {"latitude": (latitudes, "degrees_north", "Y"), "longitude": (longitudes, "degrees_east", "X")}
     about = {name: {"standard_name": name, "long_name": name, "units": units} for name, (_, units, _) in names.items()}

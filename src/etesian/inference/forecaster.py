@@ -156,10 +156,21 @@ class Forecaster(nn.Module):
             If `steps` is below 1, the shape is another, `x` is on another device than the model, or what is read
             of it holds NaNs that no imputer fills.
         """
+        return torch.stack(list(self.states(x, steps)), dim=1)
+
+    @torch.no_grad()
+    def states(self, x: Tensor, steps: int) -> Iterator[Tensor]:
+        """Forecast in physical units, one state at a time; parameters and errors are those of :meth:`rollout`.
+
+        Yields
+        ------
+        Tensor, shape (B, E, G, V_out)
+            The next state in physical units.
+        """
         prepared = self.prepare(self._checked(x, steps))
         self._refuse_nan(prepared, steps)
-        forecasts = torch.stack(list(self.forecast_normalised(prepared, steps)), dim=1)
-        return self.normalizer.denormalize(forecasts, self.variables.data_output)
+        for forecast in self.forecast_normalised(prepared, steps):
+            yield self.normalizer.denormalize(forecast, self.variables.data_output)
 
     def predict_step(
         self, x: dict[str, Tensor], fcstep: int | None = None, step: Any = None, date: Any = None

@@ -57,8 +57,10 @@ class DampedPersistence:
     steps: tuple[int, ...]
     factor: NDArray[np.float32]
 
-    def forecast(self, initial: Any, initial_dates: Any, valid_dates: Any) -> NDArray[np.float32]:
-        """Forecast every lead time.
+    def forecast(
+        self, initial: Any, initial_dates: Any, valid_dates: Any, leads: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        """Forecast every lead time, or some.
 
         Parameters
         ----------
@@ -68,13 +70,15 @@ class DampedPersistence:
             Their dates.
         valid_dates : array_like (B, L) of datetime64
             Dates that are forecast.
+        leads : slice
+            Which of the lead times these dates are.
 
         Returns
         -------
         ndarray [B, L, E, G, V]
         """
         anomaly = np.asarray(initial) - self.climatology.at(initial_dates)  # [B, E, G, V]
-        factor = self.factor.transpose(0, 2, 1)[:, None]  # [L, V, G] -> [L, 1, G, V]
+        factor = self.factor[leads].transpose(0, 2, 1)[:, None]  # [L, V, G] -> [L, 1, G, V]
         return _climatology_at(self.climatology, valid_dates) + factor * anomaly[:, None]
 
 
@@ -155,7 +159,9 @@ class ReferenceSet:
         there = (True, self.damped is not None, self.climatology is not None)
         return tuple(name for name, on in zip((PERSISTENCE, DAMPED_PERSISTENCE, CLIMATOLOGY), there, strict=True) if on)
 
-    def forecasts(self, initial: Any, initial_dates: Any, valid_dates: Any) -> dict[str, NDArray[Any]]:
+    def forecasts(
+        self, initial: Any, initial_dates: Any, valid_dates: Any, leads: slice = slice(None)
+    ) -> dict[str, NDArray[Any]]:
         """Return the forecast [B, L, E, G, V] of each reference (climatology: one member).
 
         Parameters are those of :meth:`DampedPersistence.forecast`.
@@ -163,7 +169,7 @@ class ReferenceSet:
         valid_dates = np.asarray(valid_dates)
         forecasts: dict[str, NDArray[Any]] = {PERSISTENCE: Persistence().forecast(initial, valid_dates.shape[1])}
         if self.damped is not None:
-            forecasts[DAMPED_PERSISTENCE] = self.damped.forecast(initial, initial_dates, valid_dates)
+            forecasts[DAMPED_PERSISTENCE] = self.damped.forecast(initial, initial_dates, valid_dates, leads)
         if self.climatology is not None:
             forecasts[CLIMATOLOGY] = _climatology_at(self.climatology, valid_dates)
         return forecasts

@@ -22,6 +22,8 @@ LABELS = {
 }
 """How the sources are called in tables and pictures."""
 
+_SHORT = {MODEL: "model", PERSISTENCE: "persist.", CLIMATOLOGY: "climat."}
+
 
 def lead_labels(dates: Any, step: int, lead_times: int) -> tuple[str, ...]:
     """Name the lead times: whole months for monthly dates, else hours or days.
@@ -75,9 +77,44 @@ def scores_table(scores: ScoreTable, title: str = "RMSE over the test period") -
     return table
 
 
+def measures_table(scores: ScoreTable) -> Table:
+    """Lay mean absolute error, bias and anomaly correlation out in at most 80 columns.
+
+    The anomaly correlation of climatology is none: its anomalies are zero everywhere.
+    """
+    shown = [name for name in (MODEL, PERSISTENCE, CLIMATOLOGY) if name in scores.sources]
+    columns = [("MAE", scores.mae, shown), ("bias", scores.bias, [MODEL])]
+    if CLIMATOLOGY in scores.sources:
+        columns.append(("ACC", scores.acc, [MODEL, PERSISTENCE]))
+    table = Table(
+        title="MAE, bias" + (" and anomaly correlation (ACC)" if CLIMATOLOGY in scores.sources else ""),
+        caption="n: forecasts behind each score",
+        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, title_justify="left", caption_justify="left",
+    )  # fmt: skip
+    table.add_column("variable", overflow="fold", min_width=8)
+    table.add_column("lead time", no_wrap=True, justify="right")
+    for head, _, sources in columns:
+        for name in sources:
+            table.add_column(f"{head}\n{_SHORT.get(name, name)}", justify="right", no_wrap=True)
+    table.add_column("n", justify="right", no_wrap=True)
+    for position, variable in enumerate(scores.variables):
+        units = scores.units.get(variable)
+        for lead, label in enumerate(scores.lead_times):
+            values = [
+                (head, float(array[scores.sources.index(name), lead, position]))
+                for head, array, names in columns
+                for name in names
+            ]
+            cells = [_correlation(value) if head == "ACC" else format_value(value) for head, value in values]
+            name = (f"{variable} [{units}]" if units else variable) if lead == 0 else ""
+            last = lead == len(scores.lead_times) - 1
+            table.add_row(Text(name), label, *cells, str(scores.samples[lead, position]), end_section=last and lead > 0)
+    return table
+
+
 def scores_to_json(scores: ScoreTable) -> dict[str, Any]:
     """Return the scores as JSON has them: variable, lead time, source; what is not a number is null."""
-    measures = {"rmse": scores.rmse, "mae": scores.mae, "bias": scores.bias}
+    measures = {"rmse": scores.rmse, "mae": scores.mae, "bias": scores.bias, "acc": scores.acc}
     return {
         "forecasts": scores.forecasts,
         "weighting": "area",
@@ -122,6 +159,10 @@ def format_value(value: float) -> str:
 
 def _percent(value: float) -> str:
     return f"{100.0 * value:+.1f}%" if math.isfinite(value) else "-"
+
+
+def _correlation(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"
 
 
 def _number(value: float) -> float | None:

@@ -17,6 +17,8 @@ from etesian.plots.projection import MapFrame, make_frame
 
 _QUANTILES = (0.005, 0.995)  # of the values that the colours span; the rest is clipped, and the bar shows it
 
+_WIDEST = 2.0  # times the forecast's own range of errors: what persistence has beyond is clipped
+
 
 @dataclass(frozen=True)
 class MapFields:
@@ -82,19 +84,19 @@ def plot_maps(fields: MapFields, path: Path, frame: MapFrame | None = None) -> P
     panel = float(np.clip(4.8 * (top - bottom) / (right - left) * frame.aspect, 1.8, 6.0))
     with style.figure(11.0, 2 * panel + 1.3) as drawing:
         upper, lower = drawing.subplots(2, 2)
-        low, high, field_extend = _range(np.concatenate([truth, forecast]))
-        limit, error_extend = _symmetric_range(np.concatenate(errors))
+        low, high, field_extend = colour_range(np.concatenate([truth, forecast]))
+        limit, error_extend = _error_range(*errors)
         names = ("Truth", "Forecast")
         for axes, values, name in zip(upper, (truth, forecast), names, strict=True):
-            picture = _draw(axes, frame, values, (low, high), style.FIELD_COLOURS)
+            picture = draw_field(axes, frame, values, (low, high), style.FIELD_COLOURS)
             axes.set_title(name)
-        _colour_bar(drawing, picture, upper, units, field_extend)
+        colour_bar(drawing, picture, upper, units, field_extend)
         names = ("Forecast error", "Persistence error")
         for axes, values, name in zip(lower, errors, names, strict=True):
-            picture = _draw(axes, frame, values, (-limit, limit), style.ERROR_COLOURS)
-            axes.set_title(f"{name}, RMSE {_rmse(values, fields.weights)} {units}".rstrip())
+            picture = draw_field(axes, frame, values, (-limit, limit), style.ERROR_COLOURS)
+            axes.set_title(f"{name}, RMSE {area_rmse(values, fields.weights)} {units}".rstrip())
         label = f"error [{units}]" if units else "error"
-        _colour_bar(drawing, picture, lower, label, error_extend)
+        colour_bar(drawing, picture, lower, label, error_extend)
         drawing.suptitle(f"{fields.variable}, valid {format_date(fields.valid_date)}, {fields.lead_time} ahead")
         return style.save(drawing, path)
 
@@ -108,7 +110,10 @@ def format_date(date: Any) -> str:
     return str(day) if date == day else str(date).replace("T", " ")
 
 
-def _draw(axes: Axes, frame: MapFrame, values: NDArray[Any], limits: tuple[float, float], colours: str) -> AxesImage:
+def draw_field(
+    axes: Axes, frame: MapFrame, values: NDArray[Any], limits: tuple[float, float], colours: str
+) -> AxesImage:
+    """Draw a field [G] with its outline; `limits` are the lowest and highest colour."""
     axes.fill(*frame.outline.T, facecolor=style.NO_DATA, edgecolor="none", zorder=0)
     picture = axes.imshow(
         frame.image(values), extent=frame.extent, origin="lower", interpolation="nearest",
@@ -133,7 +138,8 @@ def _draw(axes: Axes, frame: MapFrame, values: NDArray[Any], limits: tuple[float
     return picture
 
 
-def _colour_bar(drawing: Any, picture: AxesImage, row: Any, label: str, extend: str) -> None:
+def colour_bar(drawing: Any, picture: AxesImage, row: Any, label: str, extend: str) -> None:
+    """Draw the colour bar of a row of panels; `extend` tells which ends are clipped."""
     bar = drawing.colorbar(picture, ax=list(row), extend=extend, fraction=0.022, pad=0.015, aspect=22, shrink=0.9)
     bar.outline.set_linewidth(0.6)
     bar.ax.tick_params(labelsize=9, length=3)
@@ -142,7 +148,7 @@ def _colour_bar(drawing: Any, picture: AxesImage, row: Any, label: str, extend: 
         bar.set_label(label)
 
 
-def _range(values: NDArray[np.float64]) -> tuple[float, float, str]:
+def colour_range(values: NDArray[np.float64]) -> tuple[float, float, str]:
     """Return the lowest and highest colour and which ends are clipped."""
     finite = values[np.isfinite(values)]
     low, high = (float(limit) for limit in np.quantile(finite, _QUANTILES))
@@ -154,7 +160,8 @@ def _range(values: NDArray[np.float64]) -> tuple[float, float, str]:
     return low, high, ends[bool(finite.min() < low), bool(finite.max() > high)]
 
 
-def _symmetric_range(values: NDArray[np.float64]) -> tuple[float, str]:
+def symmetric_range(values: NDArray[np.float64]) -> tuple[float, str]:
+    """Return the highest colour of a scale that is symmetric about zero, and which ends are clipped."""
     finite = np.abs(values[np.isfinite(values)])
     if not finite.size or finite.max() == 0.0:
         return 1.0, "neither"
@@ -162,7 +169,16 @@ def _symmetric_range(values: NDArray[np.float64]) -> tuple[float, str]:
     return limit, "both" if finite.max() > limit else "neither"
 
 
-def _rmse(error: NDArray[np.float64], weights: NDArray[Any]) -> str:
+def _error_range(forecast: NDArray[np.float64], persistence: NDArray[np.float64]) -> tuple[float, str]:
+    """Return the scale of both errors: no more than `_WIDEST` times the forecast's own, which would be pale in it."""
+    own, (limit, extend) = symmetric_range(forecast)[0], symmetric_range(np.concatenate([forecast, persistence]))
+    if np.nansum(np.abs(forecast)) > 0.0 and limit > _WIDEST * own:
+        return _WIDEST * own, "both"
+    return limit, extend
+
+
+def area_rmse(error: NDArray[np.float64], weights: NDArray[Any]) -> str:
+    """Return the area-weighted root mean square of an error [G], written out."""
     valid = np.isfinite(error)
     if not valid.any():
         return "nan"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData
 
-from etesian.data.gridded import GriddedDataset
+from etesian.data.description import units_of
 from etesian.data.history import with_initial_states
 from etesian.data.imputer import Imputer
 from etesian.data.normalizer import Normalizer
@@ -197,12 +197,6 @@ def _caught(check: Callable[[Experiment], None], experiment: Experiment) -> Sequ
     except UserError as error:
         return error.problems
     return ()
-
-
-def units_of(dataset: GriddedDataset) -> dict[str, str]:
-    """Return the units of the variables whose metadata tell."""
-    metadata = dataset.variables_metadata
-    return {name: str(entry["units"]) for name, entry in metadata.items() if entry.get("units")}
 
 
 def _check_device(config: Config) -> None:

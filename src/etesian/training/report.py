@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
 
+from etesian.data.description import units_of
 from etesian.data.windows import WindowDataset
 from etesian.files import write_json
+from etesian.inference.evaluation import at_least_float32, score_batches
 from etesian.inference.references import fit_references
 from etesian.inference.score_table import lead_labels, scores_table, scores_to_json
 from etesian.inference.scores import MODEL, Scores, ScoreTable
 from etesian.kernels.failures import naming_kernels
 from etesian.plots.curves import plot_losses, plot_scores, read_history
 from etesian.plots.maps import MapFields, make_frame, plot_maps
-from etesian.training.experiment import Experiment, units_of
+from etesian.training.experiment import Experiment
 from etesian.training.fit import Trained
 from etesian.training.processes import together
 from etesian.training.run_folder import RunFolder
@@ -63,7 +66,7 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
     Each process scores its slice of the batches; the sums are added up, so every process returns the same table.
     """
     config, variables = experiment.config, experiment.variables
-    leads, first = config.diagnostics.scores.lead_times, config.task.multistep_input
+    leads = config.diagnostics.scores.lead_times
     units = units_of(experiment.splits.training)
     references = fit_references(
         experiment.splits.training, config.diagnostics.scores, variables.output, step=experiment.step, units=units
@@ -79,26 +82,19 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
         trained.graph["data"].area_weight.flatten(),
         units,
     )
-    for batch in loader:
-        x: Tensor = batch["x"]
-        dates = np.stack([windows.dates(int(index)) for index in batch["index"]])  # [B, T]
-        truth = x[:, first:][..., variables.data_output]  # [B, L, E, G, V_out]
-        initial = x[:, first - 1][..., variables.data_output].numpy()  # [B, E, G, V_out]
-        forecasts: dict[str, Any] = dict(references.forecasts(initial, dates[:, first - 1], dates[:, first:]))
-        forecasts[MODEL] = forecast(trained, x, leads)
-        scores.add(forecasts, truth, batch["weight"])
+    first = config.task.multistep_input
+    score_batches(loader, windows.dates, partial(states, trained, leads=leads), variables, first, references, scores)
     packed = trainer.strategy.reduce(scores.packed().to(trained.device), reduce_op="sum")
     assert isinstance(packed, Tensor)
     scores.load(packed.cpu())
     return scores.table()
 
 
-def forecast(trained: Trained, x: Tensor, leads: int) -> Tensor:
-    """Roll the trained model out from windows x [B, T, E, G, V] on the CPU: [B, L, E, G, V_out] there."""
+def states(trained: Trained, x: Tensor, leads: int) -> Iterator[Tensor]:
+    """Roll the trained model out from windows x [B, T, E, G, V]: [B, E, G, V_out], one by one, on its device."""
     parameter = next(trained.forecaster.parameters())
-    with trained.trainer.precision_plugin.forward_context():
-        rolled = trained.forecaster.rollout(x.to(parameter.device, parameter.dtype), leads)
-    return rolled.float().cpu() if rolled.dtype != torch.float64 else rolled.cpu()
+    rolled = trained.forecaster.states(x.to(parameter.device, parameter.dtype), leads)
+    return at_least_float32(rolled, trained.trainer.precision_plugin.forward_context)
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def _sample(experiment: Experiment, trained: Trained) -> _Sample:
     if labels_are_months(experiment):
         dates = dates.astype("datetime64[M]")
     outputs = x[0, :, 0][..., variables.data_output].numpy()  # [T, G, V_out]
-    rolled = forecast(trained, x, leads)[0, :, 0].numpy()  # [L, G, V_out]
+    rolled = torch.stack([state[0, 0].cpu() for state in states(trained, x, leads)]).numpy()  # [L, G, V_out]
     return _Sample(dates, outputs[first:], rolled, outputs[first - 1])
 
 

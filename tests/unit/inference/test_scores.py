@@ -6,7 +6,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from etesian.inference.score_table import format_value, lead_labels, scores_table, scores_to_json
+from etesian.inference.score_table import format_value, lead_labels, measures_table, scores_table, scores_to_json
 from etesian.inference.scores import Scores
 
 WEIGHTS = np.array([1.0, 2.0, 0.5])
@@ -167,7 +167,7 @@ def test_the_table_fits_80_columns_with_every_column_whole():
 def test_json_holds_every_score_and_no_nan():
     tree = json.loads(json.dumps(scores_to_json(known()), allow_nan=False))
     entry = tree["variables"]["t"]["lead_times"]["12 h"]
-    assert entry["model"] == {"rmse": 1.5, "mae": 1.5, "bias": 1.5}
+    assert entry["model"] == {"rmse": 1.5, "mae": 1.5, "bias": 1.5, "acc": None}
     assert entry["best_reference"] == "climatology"
     assert entry["skill"] == pytest.approx(0.25)
     assert tree["variables"]["t"]["units"] == "K"
@@ -193,3 +193,72 @@ def test_lead_times_are_named_in_the_units_of_the_dates():
     assert lead_labels(months, 1, 2) == ("1 month", "2 months")
     assert lead_labels(hours, 2, 3) == ("12 h", "24 h", "36 h")
     assert lead_labels(days, 1, 2) == ("1 day", "2 days")
+
+
+def reference_acc(forecast, truth, climatology, weights):
+    """The centred anomaly correlation of one forecast (G,) in float64, as the formula is written."""
+    f, o, w = (np.asarray(field, dtype=np.float64) for field in (forecast - climatology, truth - climatology, weights))
+    f, o = f - np.average(f, weights=w), o - np.average(o, weights=w)
+    return np.sum(w * f * o) / np.sqrt(np.sum(w * f**2) * np.sum(w * o**2))
+
+
+def test_the_anomaly_correlation_is_the_mean_of_that_of_each_forecast():
+    forecasts, truth = batch(size=3)
+    forecasts["climatology"] = forecasts["climatology"][:1, :, :1].expand(3, 2, 1, 3, 2)
+    scores = make()
+    scores.add(forecasts, truth)
+    values = [
+        reference_acc(forecasts["model"][b, 1, e, :, 0].double().numpy(), truth[b, 1, e, :, 0].double().numpy(),
+                      forecasts["climatology"][b, 1, 0, :, 0].double().numpy(), WEIGHTS)
+        for b in range(3) for e in range(2)
+    ]  # fmt: skip
+    table = scores.table()
+    assert table.acc[0, 1, 0] == pytest.approx(np.mean(values), rel=1e-12)
+    assert (table.samples == 3).all()
+
+
+def test_the_anomaly_correlation_of_truth_is_one_and_that_of_climatology_none():
+    forecasts, truth = batch()
+    scores = make()
+    scores.add(forecasts | {"model": truth + 5.0, "persistence": 2 * forecasts["climatology"] - truth}, truth)
+    acc = scores.table().acc
+    np.testing.assert_allclose(acc[0], 1.0, rtol=1e-6)  # a bias that is the same everywhere does not count
+    np.testing.assert_allclose(acc[1], -1.0, rtol=1e-6)
+    assert np.isnan(acc[2]).all()
+    alone = Scores(("model",), ("t", "u"), ("6 h", "12 h"), WEIGHTS)
+    alone.add({"model": truth}, truth)
+    assert np.isnan(alone.table().acc).all()
+
+
+def test_anomalies_that_are_rounding_have_no_correlation():
+    climatology = torch.full((1, 2, 1, 3, 2), 280.0)
+    truth = climatology + torch.tensor([0.0, 3e-5, -3e-5])[:, None]
+    scores = make()
+    scores.add({"model": truth, "persistence": truth, "climatology": climatology}, truth)
+    assert np.isnan(scores.table().acc).all()
+
+
+def test_samples_are_counted_where_there_is_something_to_compare():
+    forecasts, truth = batch()
+    truth[:3, 1, :, :, 0] = torch.nan
+    scores = make()
+    scores.add(forecasts, truth)
+    assert scores.table().samples.tolist() == [[4, 4], [1, 4]]
+    one = scores.table().select(["u"], [1])
+    assert (one.variables, one.lead_times, one.samples.tolist()) == (("u",), ("12 h",), [[4]])
+    assert one.rmse.tolist() == scores.table().rmse[:, 1:, 1:].tolist()
+
+
+def test_the_second_table_fits_80_columns_and_tells_how_many_forecasts():
+    forecasts, truth = batch()
+    scores = make(
+        ("model", "persistence", "climatology"), ("air_temperature_at_sigma_0995", "q"), units={"q": "kg kg**-1"}
+    )
+    scores.add(forecasts, truth)
+    console = Console(width=80, color_system=None, file=io.StringIO())
+    console.print(measures_table(scores.table()))
+    text = console.file.getvalue()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    for word in ("MAE", "bias", "ACC", "persist.", "climat.", "n: forecasts behind each score"):
+        assert word in text
+    assert "…" not in text

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.image import imread
 
 from etesian.plots import style
-from etesian.plots.maps import MapFields, _range, _rmse, _symmetric_range, format_date, plot_maps
+from etesian.plots.maps import MapFields, _error_range, area_rmse, colour_range, format_date, plot_maps, symmetric_range
 
 
 def fields(points=800):
@@ -58,21 +58,29 @@ def test_a_failed_write_leaves_the_old_picture_alone(tmp_path, monkeypatch):
 
 def test_the_error_scale_is_symmetric_and_says_what_it_clips():
     values = np.concatenate([np.linspace(-1, 1, 1000), [50.0]])
-    limit, extend = _symmetric_range(values)
+    limit, extend = symmetric_range(values)
     assert 0.9 < limit < 50
     assert extend == "both"
-    assert _symmetric_range(np.array([0.0, np.nan])) == (1.0, "neither")
-    assert _symmetric_range(np.array([-2.0, 1.0, np.nan, 2.0])) == (2.0, "neither")
-    low, high, extend = _range(np.concatenate([np.linspace(0, 1, 1000), [50.0]]))
+    assert symmetric_range(np.array([0.0, np.nan])) == (1.0, "neither")
+    assert symmetric_range(np.array([-2.0, 1.0, np.nan, 2.0])) == (2.0, "neither")
+    low, high, extend = colour_range(np.concatenate([np.linspace(0, 1, 1000), [50.0]]))
     assert (0 < low < 0.01, 0.98 < high < 2, extend) == (True, True, "both")
-    low, high, extend = _range(np.full(5, 3.0))
+    low, high, extend = colour_range(np.full(5, 3.0))
     assert low < 3.0 < high
     assert extend == "neither"
 
 
 def test_the_title_carries_the_area_weighted_error_and_the_date():
-    assert _rmse(np.array([1.0, 3.0, np.nan]), np.array([3.0, 1.0, 9.0])) == "1.732"
+    assert area_rmse(np.array([1.0, 3.0, np.nan]), np.array([3.0, 1.0, 9.0])) == "1.732"
     assert format_date(np.datetime64("2016-02-01T00:00:00")) == "2016-02-01"
     assert format_date(np.datetime64("2016-02-01T06:00:00")) == "2016-02-01 06:00"
     assert format_date(np.datetime64("2016-02", "M")) == "2016-02"
     assert style.pretty_units("m**2 s**-2") == "m² s⁻²"
+
+
+def test_large_errors_of_persistence_do_not_make_those_of_the_forecast_pale():
+    error = np.linspace(-1.0, 1.0, 1001)
+    own, _ = symmetric_range(error)
+    assert _error_range(error, 20.0 * error) == (2.0 * own, "both")
+    assert _error_range(error, 1.2 * error)[0] == symmetric_range(np.concatenate([error, 1.2 * error]))[0]
+    assert _error_range(0.0 * error, error)[0] == symmetric_range(np.concatenate([0.0 * error, error]))[0]
