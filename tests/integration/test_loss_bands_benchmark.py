@@ -68,6 +68,7 @@ def test_what_trains_otherwise_is_found(
         "another norm": ["model/layer_kernels=rmsnorm"],
     }
     monkeypatch.setattr(loss_bands, "QUICK", Plan(QUICK.base, fast, steps=7, exact_steps=3))
+    monkeypatch.setattr(loss_bands, "SEEDS", (0, 1, 2))
     files = [str(tmp_path / "results.json"), "--picture", str(tmp_path / "bands.png")]
     assert run(monkeypatch, "--quick", "--output", *files) == 1
     content = json.loads((tmp_path / "results.json").read_text())
@@ -76,7 +77,7 @@ def test_what_trains_otherwise_is_found(
     plain = content["fast"][0]
     assert len(plain["losses"]) == 7
     assert plain["losses"] == pytest.approx(content["seeds"][str(content["settings"]["seed"])], rel=1e-2)
-    assert len({tuple(losses) for losses in content["seeds"].values()}) == 5
+    assert len({tuple(losses) for losses in content["seeds"].values()}) == 3
     assert imread(tmp_path / "bands.png")[..., :3].std() > 0.05
     assert capsys.readouterr().out.count("NO") >= 2
 
@@ -91,14 +92,13 @@ def test_the_settings_of_a_cpu_train_as_eager_does(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("plan", [FULL, QUICK], ids=["on a GPU", "on a CPU"])
-@pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
-def test_every_setting_composes_and_differs_from_eager(plan: Plan, precision: str) -> None:
-    lines = ["training.max_epochs=null", "training.max_steps=2", f"training.precision={precision}", *plan.base]
+def test_every_setting_composes_and_differs_from_eager(plan: Plan) -> None:
+    lines = ["training.max_epochs=null", "training.max_steps=2", "training.precision=32-true", *plan.base]
     eager = common.check_tree(compose("train", None, lines))
     for name, overrides in plan.fast.items():
         config = common.check_tree(compose("train", None, [*lines, *overrides]))
         assert config != eager, name
-        assert config.training.precision == precision
+        assert config.training.precision == "32-true"
         assert config.training.optimization.lr == eager.training.optimization.lr
         assert config.model.num_channels == eager.model.num_channels
 
