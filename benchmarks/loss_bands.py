@@ -73,8 +73,8 @@ CAPTURED_BLOCKS = [
     "model.compile=[{module: etesian.model.block.Block, options: {backend: eager, fullgraph: true, dynamic: false}}]"
 ]
 REFERENCE = "{_target_: etesian.kernels.reference.ReferenceGraphAttention}"
-RECOMPUTED = {"recomputed": in_all("gradient_checkpointing", "true")}
-"""The policies of activation checkpointing."""
+KEPT = {policy: in_all("gradient_checkpointing", policy) for policy in ("full", "selective", "offload")}
+"""The policies of activation checkpointing; `eager` has none."""
 
 ON_A_GPU: dict[str, list[str]] = {
     "triton": ["model/layer_kernels=triton"],
@@ -83,7 +83,7 @@ ON_A_GPU: dict[str, list[str]] = {
     "fused projections": FUSED_PROJECTIONS,
     "cuda graphs": ["training.cuda_graphs=true"],
     "fused optimiser": FUSED_OPTIMISER,
-    **RECOMPUTED,
+    **{f"checkpointing {policy}": overrides for policy, overrides in KEPT.items()},
     "all together": ["system=h200"],
 }
 """Fast settings by name; `eager` has none of them."""
@@ -94,8 +94,9 @@ ON_A_CPU: dict[str, list[str]] = {
     "fused projections": FUSED_PROJECTIONS,
     "for_loop optimiser": ["training.optimization.optimizer.implementation=for_loop"],
     "fused optimiser": FUSED_OPTIMISER,
-    **RECOMPUTED,
-    "all together": [*CAPTURED_BLOCKS, *FUSED_PROJECTIONS, *FUSED_OPTIMISER, *RECOMPUTED["recomputed"]],
+    "checkpointing full": KEPT["full"],
+    "checkpointing selective": KEPT["selective"],
+    "all together": [*CAPTURED_BLOCKS, *FUSED_PROJECTIONS, *FUSED_OPTIMISER, *KEPT["full"]],
 }  # fmt: skip
 """Those that a CPU can do, for --quick."""
 

@@ -44,20 +44,23 @@ from step_parts import KINDS, Part, Work, check_comparable, compose_variant, mod
 
 TRITON = ["model/layer_kernels=triton"]
 BLOCKS = [*TRITON, "model/compile=blocks"]
-KEEP_LAYERS = ["model.processor.gradient_checkpointing=false"]
-KEEP_MAPPERS = ["model.encoder.gradient_checkpointing=false", "model.decoder.gradient_checkpointing=false"]
+KEEP_LAYERS = ["model.processor.gradient_checkpointing=none"]
+KEEP_MAPPERS = ["model.encoder.gradient_checkpointing=none", "model.decoder.gradient_checkpointing=none"]
 
 OWN: dict[str, dict[str, list[str]]] = {
     "o96": {
         "as shipped": [],
         "triton": TRITON,
         "triton+blocks": BLOCKS,
+        "h200": ["system=h200"],
     },
     "n320": {
         "as shipped": [],
         "triton": TRITON,
         "triton+blocks": BLOCKS,
         "triton+blocks kept": [*BLOCKS, *KEEP_LAYERS, *KEEP_MAPPERS],
+        "h200": ["system=h200"],
+        "h200 kept": ["system=h200", *KEEP_LAYERS, *KEEP_MAPPERS],
     },
     "processor": {
         "as shipped": [],

@@ -324,6 +324,60 @@ def loss_bands(results: dict[str, Any]) -> str:
     return f"{picture}\n\n{_table(heads, rows)}\n\n{note}"
 
 
+def activation_checkpointing(results: dict[str, Any]) -> str:
+    """Step time and memory by policy and compilation; each beside those of the policy none, compiled alike."""
+    models, settings, here = results["steps"]["models"], results["settings"], results["environment"]
+    plain = {model["compile"]: model for model in models if model["policy"] == "none"}
+    rows, lacking = [], []
+    for model in models:
+        own = plain[model["compile"]]
+        if model["step_ms"] is None:
+            lacking.append(f"`{model['policy']}` with `model/compile={model['compile']}`: {model['reason']}")
+            continue
+        peak = [""] * 2 if model["peak_bytes"] is None else [
+            f"{model['peak_bytes'] / 1e9:.1f}", _share(model["peak_bytes"], own["peak_bytes"]),
+        ]  # fmt: skip
+        time = model["step_ms"]["median"]
+        time_share = _share(time, (own["step_ms"] or {}).get("median"))
+        rows.append([f"`{model['policy']}`", f"`{model['compile']}`", f"{time:.1f}", time_share, *peak,
+                     f"{model['first_step_seconds']:.1f}"])  # fmt: skip
+    heads = ["policy", "`model/compile`", "step, ms", "`none` = 1", "peak memory, GB", "`none` = 1", "first step, s"]
+    versions = ", ".join(f"{name} {here['versions'][name]}" for name in ("torch", "triton") if here["versions"][name])
+    batch = " x ".join(f"{size:,} {name.replace('_', ' ')}" for name, size in results["steps"]["batch"].items())
+    note = (
+        f"Config {settings['config_name']}, `model/layer_kernels={settings['layer_kernels']}`, "
+        f"`{settings['precision']}`, {settings['channels']:,} channels, {settings['layers']} layers, one policy for "
+        f"all components, batches of {batch}; {settings['device_name']}, median of "
+        f"{_count(settings['repeats'], 'round')}, "
+        f"{versions}, {here['date'][:10]}. Peak memory holds weights and optimiser too."
+    )
+    parts = [_table(heads, rows), f"Not timed: {'; '.join(lacking)}." if lacking else "", note]
+    return "\n\n".join(part for part in parts if part)
+
+
+def kept_by_a_block(results: dict[str, Any]) -> str:
+    """Numbers that a block keeps, by kind, compilation and policy."""
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for block in results["blocks"]:
+        rows.setdefault((block["kind"], block["compile"]), {})[block["policy"]] = block["numbers"]
+    policies = list(dict.fromkeys(block["policy"] for block in results["blocks"]))
+    lines = [
+        [f"`{kind}`", f"`{way}`", *(f"{kept[policy]:.1f}" for policy in policies)] for (kind, way), kept in rows.items()
+    ]
+    settings, here = results["settings"], results["environment"]
+    note = (
+        f"{settings['channels']} channels, an MLP of {settings['mlp_hidden_ratio']:g} times as many, "
+        f"{settings['nodes']:,} nodes, `{settings['precision']}`, on a CPU, torch {here['versions']['torch']}, "
+        f"{here['date'][:10]}."
+    )
+    heads = ["kind of model", "`model/compile`", *(f"`{policy}`" for policy in policies)]
+    return f"{_table(heads, lines)}\n\n{note}"
+
+
+def _share(value: float, whole: float | None) -> str:
+    return "" if whole is None else f"{value / whole:.2f}"
+
+
 def dataloader(results: dict[str, Any]) -> str:
     """Times of reading a sample, then memory, and the fastest step beside them."""
     heads = ["grid", "reader", "workers", "processor time, ms", "raw = 1", "time, ms", "raw = 1"]
@@ -385,11 +439,13 @@ def _memory_kept(kind: dict[str, Any]) -> str:
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "activation_checkpointing": activation_checkpointing,
     "dataloader": dataloader,
     "ncep_monthly": ncep_monthly,
     "graph_build": graph_build,
     "graph_attention": graph_attention,
     "graph_attention_cpu": graph_attention_cpu,
+    "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
     "loss_bands": loss_bands,
     "shallow_water": shallow_water,

@@ -43,7 +43,7 @@ EXAMPLES = f"""examples:
 
 _MEMORY = {
     "train": "smaller model.num_channels, model.processor.num_layers, graph.nodes.hidden.resolution or "
-    "dataloader.batch_size; gradient_checkpointing: true",
+    "dataloader.batch_size; gradient_checkpointing: full",
     "dataset": "a coarser --grid, a smaller --truncation or fewer variables",
     "graph": "a smaller graph.nodes.hidden.resolution",
     "forecast": "a shorter --lead-time, or a machine with more memory",

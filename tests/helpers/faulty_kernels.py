@@ -161,6 +161,23 @@ class AttentionInPlace(FactoredGraphAttention):
         return super().forward(query, key.mul_(2.0), *others)
 
 
+class AttentionWithoutItsTiles(FactoredGraphAttention):
+    """Reads the tiles without asking for them."""
+
+    def forward(self, *inputs):
+        if inputs[-1].tiles is None:
+            raise ValueError("the edges are not in tiles")
+        return super().forward(*inputs)
+
+
+class AttentionOverTiles(AttentionWithoutItsTiles):
+    reads_tiles = True
+
+
+def attention_over_tiles(num_heads, head_channels) -> AttentionOverTiles:
+    return AttentionOverTiles(num_heads, head_channels)
+
+
 class AttentionOfFewHeads(FactoredGraphAttention):
     def forward(self, query, *others):
         if query.shape[1] > 2:

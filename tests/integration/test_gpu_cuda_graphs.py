@@ -30,17 +30,23 @@ TINY = ["--config-name", "debug", "system=gpu", "system.input.dataset=embedded:n
 CASES = {
     "factored": {},
     "transformer": {"kind": "transformer"},
-    "checkpointed": {"checkpointed": True},
+    "checkpointed": {"policy": "full"},
+    "selective": {"policy": "selective"},
     "compiled": {"compile": [entry(BLOCK, **INDUCTOR)]},
-    "compiled and checkpointed": {"compile": [entry(BLOCK, **INDUCTOR)], "checkpointed": True},
+    "compiled and checkpointed": {"compile": [entry(BLOCK, **INDUCTOR)], "policy": "full"},
+    "compiled and selective": {"compile": [entry(BLOCK, **INDUCTOR)], "policy": "selective"},
     "triton": {"kernel": "etesian.kernels.triton_kernels.attention.TritonGraphAttention"},
+    "triton and selective": {
+        "kernel": "etesian.kernels.triton_kernels.attention.TritonGraphAttention",
+        "policy": "selective",
+    },
 }
 
 
 def settings_of(
-    kind: str = "graphtransformer", *, checkpointed: bool = False, compile: list | None = None, kernel: str = ""
+    kind: str = "graphtransformer", *, policy: str = "none", compile: list | None = None, kernel: str = ""
 ) -> ModelSettings:
-    block = {"num_heads": 2, "gradient_checkpointing": checkpointed}
+    block = {"num_heads": 2, "gradient_checkpointing": policy}
     processor = block | {"num_layers": 2} | ({"window_size": 1} if kind == "transformer" else {})
     slots = {"GraphAttention": {"_target_": kernel}} if kernel else {}
     return make_settings(
@@ -155,7 +161,7 @@ def test_a_kernel_that_waits_for_the_device_is_refused_and_leaves_it_usable() ->
     assert torch.isfinite(layer(torch.randn(4, 3, device="cuda"))).all()
 
 
-@pytest.mark.parametrize("case", ["factored", "transformer", "checkpointed", "triton"])
+@pytest.mark.parametrize("case", ["factored", "transformer", "checkpointed", "selective", "triton and selective"])
 def test_the_door_lets_it_pass(case: str) -> None:
     settings = settings_of(**CASES[case])
     try_step_graphs(

@@ -5,9 +5,9 @@ An error is the norm of the difference over the norm of the float64 result; of t
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,16 +19,20 @@ from etesian.graph.edges import Edges
 from etesian.kernels.factored import FactoredGraphAttention
 from etesian.kernels.reference import ReferenceGraphAttention
 from etesian.kernels.triton_kernels import tuning
-from etesian.kernels.triton_kernels.tuning import Tile
+from etesian.kernels.triton_kernels.tuning import Work
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1200)]
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-6, torch.float16: 1.5e-3, torch.bfloat16: 6e-3}
-TILES = [
-    Tile(rows, lanes, heads_first, warps)
-    for rows, lanes, heads_first, warps in itertools.product((16, 32), (1, 2, 4, 8, 16), (True, False), (1, 2))
-]
-"""Every tile that may be chosen for heads of 64 channels, and more."""
+CUTS = tuning.candidates(Work("scores", torch.device("cuda", 0), torch.bfloat16, 1, 1, 1, 4, 64, 11, 64))
+"""Every cut that may be chosen for heads of 64 channels."""
+
+WIDTHS = [(4, 64, 11), (16, 64, 11), (1, 1, 1), (2, 8, 3), (6, 48, 16), (1, 200, 17), (16, 16, 64), (40, 8, 5)]
+"""Heads, channels, edge features."""
+
+GRAPHS = [(500, 300, 4000), (1000, 2000, 5000), (37, 29, 5000), (1, 1, 1), (1, 29, 100), (37, 1, 100), (1000, 29, 0),
+          (5000, 700, 9000)]  # fmt: skip
+"""Sources, destinations, edges: blocks of 16 and of 32 nodes on either side, few and many edges into a node."""
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +46,16 @@ def kernel() -> type[torch.nn.Module]:
 
 def make_case(
     seed: int, dtype: torch.dtype, *, num_src: int = 500, num_dst: int = 300, num_edges: int = 4000, heads: int = 4,
-    channels: int = 64, dim: int = 11, bias: bool = True,
+    channels: int = 64, dim: int = 11, bias: bool = True, shuffled: bool = False,
 ) -> tuple[list[Tensor | None], Edges]:  # fmt: skip
     """Return inputs and edges; the last tenth of the destinations has no edge, and one node a fourth of all."""
     draw = torch.Generator().manual_seed(seed)
     dst = torch.randint(0, max(1, num_dst - num_dst // 10), (num_edges,), generator=draw)
     dst[: num_edges // 4] = 0
     src = torch.randint(0, num_src, (num_edges,), generator=draw)
-    edges = Edges.from_sorted(torch.stack([src, dst.sort().values]), num_src, num_dst).to("cuda")
+    edges = Edges.from_sorted(torch.stack([src, dst.sort().values]), num_src, num_dst)
+    orders = [torch.randperm(number, generator=draw) for number in (num_src, num_dst)]
+    edges = edges.with_tiles(*orders if shuffled else ()).to("cuda")
     shapes = [(num_dst, heads, channels), (num_src, heads, channels), (num_src, heads, channels), (num_edges, dim),
               (heads * channels, dim), (heads * channels,)]  # fmt: skip
     inputs: list[Tensor | None] = [torch.randn(shape, generator=draw).to("cuda", dtype) for shape in shapes]
@@ -89,24 +95,42 @@ def assert_near_float64(module: torch.nn.Module, inputs: list[Tensor | None], ed
 def test_random_graphs(seed: int, kernel: type[torch.nn.Module]) -> None:
     draw = torch.Generator().manual_seed(seed)
 
-    def of(*choices: int) -> int:
+    def one_of(choices: list[Any]) -> Any:
         return choices[int(torch.randint(0, len(choices), (), generator=draw))]
 
-    heads, channels = of(1, 2, 6, 16), of(1, 8, 48, 64, 96, 200)
-    dtype = list(TOLERANCE)[of(0, 1, 2, 3)]
+    heads, channels, dim = one_of(WIDTHS)
+    num_src, num_dst, num_edges = one_of(GRAPHS)
     inputs, edges = make_case(
-        seed, dtype, num_src=of(1, 37, 1000), num_dst=of(1, 29, 2000), num_edges=of(0, 1, 100, 5000), heads=heads,
-        channels=channels, dim=of(1, 3, 11, 16, 17, 64), bias=bool(of(0, 1)),
+        seed, one_of(list(TOLERANCE)), num_src=num_src, num_dst=num_dst, num_edges=num_edges, heads=heads,
+        channels=channels, dim=dim, bias=one_of([True, False]), shuffled=one_of([True, False]),
     )  # fmt: skip
     assert_near_float64(kernel(heads, channels), inputs, edges)
 
 
+@pytest.mark.parametrize("num_dst", [300, 3000])  # many edges a node and blocks of 16; few, and blocks of 32
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_every_way_to_cut_the_work(tile: Tile, dtype: torch.dtype, kernel: type[torch.nn.Module]) -> None:
-    inputs, edges = make_case(1, dtype, num_dst=3000, num_edges=20_000)
-    with tuning.fixed(tile):
+@pytest.mark.parametrize("cut", range(len(CUTS)), ids=lambda number: str(CUTS[number]))
+def test_every_way_to_cut_the_work(cut: int, dtype: torch.dtype, num_dst: int, kernel: type[torch.nn.Module]) -> None:
+    inputs, edges = make_case(1, dtype, num_src=num_dst, num_dst=num_dst, num_edges=9000)
+    assert (edges.tiles.dst_rows, edges.tiles.src_rows) == ((16, 16) if num_dst == 300 else (32, 32))
+    with tuning.fixed(CUTS[cut]):
         assert_near_float64(kernel(4, 64), inputs, edges)
+
+
+@pytest.mark.parametrize("num_dst", [300, 3000])
+def test_float64_to_rounding(num_dst: int, kernel: type[torch.nn.Module]) -> None:
+    inputs, edges = make_case(12, torch.float64, num_src=num_dst, num_dst=num_dst, num_edges=9000)
+    for name, error in errors(results(kernel(4, 64), inputs, edges), exact(inputs, edges)).items():
+        assert error < 1e-12, f"{name}: {error}"
+
+
+def test_graphs_side_by_side(kernel: type[torch.nn.Module]) -> None:
+    _, one = make_case(13, torch.bfloat16)
+    three = one.repeated(3)
+    draw = torch.Generator("cuda").manual_seed(0)
+    shapes = [(900, 4, 64), (1500, 4, 64), (1500, 4, 64), (12_000, 11), (256, 11), (256,)]
+    inputs = [torch.randn(shape, device="cuda", generator=draw).bfloat16().requires_grad_() for shape in shapes]
+    assert_near_float64(kernel(4, 64), inputs, three)
 
 
 def test_a_node_of_ten_thousand_edges(kernel: type[torch.nn.Module]) -> None:
@@ -120,8 +144,8 @@ def test_more_than_two_to_the_31_numbers(kernel: type[torch.nn.Module]) -> None:
     heads, channels, dim, num = 16, 64, 3, 2_150_000
     if torch.cuda.mem_get_info()[0] < 60e9:
         pytest.skip("wants 60 GB")
-    node = torch.arange(num, device="cuda")
-    edges = Edges.from_sorted(torch.stack([node, node]), num, num)
+    node = torch.arange(num)
+    edges = Edges.from_sorted(torch.stack([node, node]), num, num).with_tiles().to("cuda")
     draw = torch.Generator("cuda").manual_seed(0)
     query = torch.randn(num, heads, channels, device="cuda", dtype=torch.bfloat16, generator=draw)
     assert query.numel() > 2**31
@@ -149,8 +173,8 @@ def test_the_operators_are_whole(bias: bool, kernel: type[torch.nn.Module]) -> N
     from etesian.kernels.triton_kernels.ops import graph_attention
 
     inputs, edges = make_case(5, torch.float32, num_edges=500, channels=8, bias=bias)
-    ids = (edges.src, edges.dst, edges.dst_ptr, edges.src_perm, edges.src_ptr)
-    torch.library.opcheck(graph_attention, (*inputs, *ids, False))
+    graph = (edges.dst, *edges.tiles.tensors(), edges.most)
+    torch.library.opcheck(graph_attention, (*inputs, *graph, False))
 
 
 def test_it_compiles_to_one_graph(kernel: type[torch.nn.Module]) -> None:
@@ -229,7 +253,7 @@ def test_what_was_measured_is_kept(tmp_path: Path, kernel: type[torch.nn.Module]
     try:
         tuning.keep_in(tmp_path)
         first = results(kernel(4, 64, tune=True), inputs, edges)
-        (file,) = (tmp_path / "tiles").iterdir()
+        (file,) = (tmp_path / "cuts").iterdir()
         kept = json.loads(file.read_text())
         assert sorted(key.split()[0] for key in kept) == sorted(tuning.KERNELS)
         stamp = file.stat().st_mtime_ns

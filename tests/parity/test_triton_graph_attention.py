@@ -18,3 +18,9 @@ def test_it_is_its_formula(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_compilers_take_it(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("compiled_graph_attention.py"), tmp_path, interpreter=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_models_read_edges_in_tiles(tmp_path: Path) -> None:
+    run_tests(Path(__file__).with_name("interpreted_tiled_models.py"), tmp_path)

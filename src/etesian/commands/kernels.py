@@ -68,6 +68,7 @@ def check(args: argparse.Namespace, console: Console) -> int:
     from etesian.kernels.probe import probe_kernels
     from etesian.kernels.record import table
     from etesian.kernels.resolve import resolve_kernels
+    from etesian.runtime.checkpointing_trial import try_checkpointing
     from etesian.runtime.device import device_of_process
     from etesian.runtime.trial import try_compilation
 
@@ -77,6 +78,7 @@ def check(args: argparse.Namespace, console: Console) -> int:
         config.model, preset=preset, overrides=composed.overrides, preset_slots=composed.preset_slots
     )
     probe_kernels(kernels, config.model, device, config.training.precision)
+    try_checkpointing(config.model, kernels, device, config.training.precision)
     compilation = try_compilation(config.model, kernels, device, config.training.precision)
     console.print(table(kernels.records))
     if compilation.entries:

@@ -68,6 +68,7 @@ def _variants(
     from etesian.kernels.bench.candidates import brief
     from etesian.kernels.probe import probe_kernels
     from etesian.kernels.resolve import resolve_kernels
+    from etesian.runtime.checkpointing_trial import try_checkpointing
     from etesian.runtime.device import device_of_process
     from etesian.runtime.trial import try_compilation
 
@@ -87,6 +88,7 @@ def _variants(
                 unusable[name] = f"the same kernels as {same}" + ("" if twice else f": {OUTWEIGHED}"), ""
                 continue
             probe_kernels(kernels, chosen.model, device, chosen.training.precision)
+            try_checkpointing(chosen.model, kernels, device, chosen.training.precision)
             try_compilation(chosen.model, kernels, device, chosen.training.precision)
             usable[name] = (chosen, kernels)
         except UserError as error:

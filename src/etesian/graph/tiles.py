@@ -15,7 +15,7 @@ from torch import Tensor
 FEW, MANY = 16, 32
 """Nodes of a block: many of nodes that have few edges, so that a block has enough of them."""
 
-_FEW_EDGES = 5
+FEW_EDGES = 5
 """Edges a node below which blocks hold `MANY`."""
 
 SLOTS = 16
@@ -67,6 +67,16 @@ class EdgeTiles:
         """Nodes of a block of sources."""
         return self.src_edges.shape[1]
 
+    @property
+    def dst_blocks(self) -> int:
+        """Blocks of destinations, B_dst; each copy of a graph has its own, so they may be more than nodes fill."""
+        return self.dst_ptr.shape[0] - 1
+
+    @property
+    def src_blocks(self) -> int:
+        """Blocks of sources, likewise."""
+        return self.src_ptr.shape[0] - 1
+
     def tensors(self) -> list[Tensor]:
         """Return all tensors, in the order that the class takes them."""
         return [self.dst_nodes, self.dst_ptr, self.dst_slots, self.dst_edges,
@@ -104,12 +114,17 @@ def make_tiles(
         Number of nodes on each side.
     src_order, dst_order : Tensor or None
         Numbers of all nodes of a side in an order that keeps near nodes together; None: as they are numbered.
+
+    Raises
+    ------
+    ValueError
+        If an order does not list each node once.
     """
     src_rank, dst_rank = _ranks(src_order, num_src), _ranks(dst_order, num_dst)
     pointers, edge = _pointers(torch.bincount(dst, minlength=num_dst)), torch.arange(dst.numel())
     number = edge - pointers[dst]
     number = number.to(torch.int16 if number.numel() == 0 or int(number.max()) < 2**15 else torch.int32)
-    dst_rows, src_rows = (MANY if dst.numel() < _FEW_EDGES * nodes else FEW for nodes in (num_dst, num_src))
+    dst_rows, src_rows = (MANY if dst.numel() < FEW_EDGES * nodes else FEW for nodes in (num_dst, num_src))
     return EdgeTiles(
         _nodes(dst_order, num_dst, dst_rows),
         *_tiles(dst_rank[dst], src, src_rank, num_dst, dst_rows, number),
@@ -192,6 +207,8 @@ def _number_in_run(values: Tensor) -> Tensor:
 def _ranks(order: Tensor | None, num_nodes: int) -> Tensor:
     if order is None:
         return torch.arange(num_nodes)
+    if not torch.equal(order.long().sort().values, torch.arange(num_nodes)):
+        raise ValueError(f"an order of {num_nodes} nodes has to list each of 0 to {num_nodes - 1} once")
     ranks = torch.empty_like(order)
     ranks[order] = torch.arange(num_nodes)
     return ranks

@@ -8,6 +8,7 @@ With e = W a + b for an edge with attributes a (formulas in :data:`etesian.kerne
 so an edge is read as its D attributes, not as H C projected numbers. Weighted sums of
 rows are embedding bags, which read rows and add them up without writing M H C numbers; products of queries and keys
 are taken in chunks of edges that stay in a cache. Saved for the backward pass, beside the inputs: alpha, M H numbers.
+:mod:`etesian.kernels.factored_ops` has the whole of it as one operator.
 
 Shapes: N nodes, M edges, m edges of a chunk, H heads, C channels a head, D edge features. "By head" tensors have the
 head first, as batched matrix products and bags want it: `q_HNC`.
@@ -15,7 +16,7 @@ head first, as batched matrix products and bags want it: `q_HNC`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +38,15 @@ class FactoredGraphAttention(nn.Module):
     ----------
     num_heads, head_channels : int
         H and C.
+
+    Attributes
+    ----------
+    as_one_operator : bool
+        Whether it is called as one operator of torch, whose results selective checkpointing can keep; a compiler does
+        not see into that.
     """
+
+    as_one_operator = False
 
     def __init__(self, num_heads: int, head_channels: int) -> None:
         super().__init__()
@@ -57,6 +66,11 @@ class FactoredGraphAttention(nn.Module):
 
         Numbers of 16 bits are computed in float32; the result has the dtype of the query.
         """
+        if self.as_one_operator:
+            from etesian.kernels.factored_ops import factored_graph_attention
+
+            tensors = (edges.src, edges.dst, edges.dst_ptr, edges.src_perm, edges.src_ptr)
+            return factored_graph_attention(query, key, value, edge_attr, edge_weight, edge_bias, *tensors)[0]
         return _FactoredAttention.apply(query, key, value, edge_attr, edge_weight, edge_bias, edges)
 
 
@@ -74,76 +88,96 @@ class _FactoredAttention(torch.autograd.Function):
         edge_bias: Tensor | None,
         edges: Edges,
     ) -> Tensor:
-        _, heads, channels = query.shape
         ctx.edges = edges
-        if not edges.num_edges:
-            ctx.save_for_backward(query, key, value, edge_attr, edge_weight, edge_bias, None)
-            return torch.zeros_like(query)
-        dtype = _wide(query.dtype)
-        with torch.autocast(query.device.type, enabled=False):
-            q_NHC, k_NHC, v_NHC, a_MD, w = (t.detach().to(dtype) for t in (query, key, value, edge_attr, edge_weight))
-            w_HCD = w.reshape(heads, channels, -1)
-            qw_HDN = _project(q_NHC, w_HCD)
-            score_MH = _edge_products(q_NHC, k_NHC, qw_HDN, a_MD, edges).mul_(channels**-0.5)
-            alpha_MH = _segment_softmax(score_MH, edges)
-
-            alpha_HM = alpha_MH.t().contiguous()
-            out_HNC = _sum_into_destinations(alpha_HM, v_NHC, edges)
-            out_HNC.baddbmm_(_sum_attributes(alpha_HM, a_MD, edges), w_HCD.mT)
-            out = out_HNC.permute(1, 0, 2).contiguous()  # [N_dst, H, C]
-            if edge_bias is not None:
-                out += edge_bias.to(dtype).view(heads, channels) * _has_edges(edges)[:, None, None]
+        out, alpha_MH = attend(query, key, value, edge_attr, edge_weight, edge_bias, edges)
         ctx.save_for_backward(query, key, value, edge_attr, edge_weight, edge_bias, alpha_MH)
-        return out.to(query.dtype)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, edge_attr, edge_weight, edge_bias, alpha_MH = ctx.saved_tensors
-        inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
-        if alpha_MH is None:
-            return (*(None if t is None else torch.zeros_like(t) for t in inputs), None)
-        edges = ctx.edges
-        dtype = alpha_MH.dtype
-        _, heads, channels = query.shape
-        with torch.autocast(query.device.type, enabled=False):
-            q_NHC, k_NHC, v_NHC, a_MD, w, g_NHC = (
-                t.detach().to(dtype) for t in (query, key, value, edge_attr, edge_weight, grad_out.contiguous())
-            )
-            w_HCD = w.reshape(heads, channels, -1)
-            gw_HDN = _project(g_NHC, w_HCD)
-            # The gradient of alpha, without g.b, which is the same for all edges into a node and cancels in dS.
-            grad_alpha_MH = _edge_products(g_NHC, v_NHC, gw_HDN, a_MD, edges)
-            ds_MH = _softmax_backward(alpha_MH, grad_alpha_MH, edges).mul_(channels**-0.5)
-            alpha_HM, ds_HM = alpha_MH.t().contiguous(), ds_MH.t().contiguous()
-            summed_a_HND = _sum_attributes(alpha_HM, a_MD, edges)
-            summed_ds_HND = _sum_attributes(ds_HM, a_MD, edges)
-
-            grads: list[Tensor | None] = [None] * 6
-            need = ctx.needs_input_grad
-            if need[0]:
-                dq_HNC = _sum_into_destinations(ds_HM, k_NHC, edges).baddbmm_(summed_ds_HND, w_HCD.mT)
-                grads[0] = dq_HNC.permute(1, 0, 2)
-            if need[1]:
-                grads[1] = _sum_into_sources(ds_MH, q_NHC, edges).permute(1, 0, 2)
-            if need[2]:
-                grads[2] = _sum_into_sources(alpha_MH, g_NHC, edges).permute(1, 0, 2)
-            if need[3]:
-                qw_HDN = _project(q_NHC, w_HCD)
-                weight_MI = torch.cat([alpha_MH, ds_MH], dim=1)  # [M, 2 H]
-                rows_NID = torch.cat([gw_HDN, qw_HDN]).permute(2, 0, 1)  # [N_dst, 2 H, D]
-                grads[3] = _sum_rows_of_destination(weight_MI, rows_NID, edges)
-            if need[4]:
-                dw_HDC = torch.bmm(summed_a_HND.mT, g_NHC.transpose(0, 1))
-                dw_HDC.baddbmm_(summed_ds_HND.mT, q_NHC.transpose(0, 1))
-                grads[4] = dw_HDC.mT.reshape(heads * channels, -1)
-            if edge_bias is not None and need[5]:
-                grads[5] = _has_edges(edges).to(dtype) @ g_NHC.view(-1, heads * channels)
-        cast = (None if g is None else g.to(t.dtype).contiguous() for g, t in zip(grads, inputs, strict=True))
-        return (*cast, None)
+        *inputs, alpha_MH = ctx.saved_tensors
+        return (*gradients(grad_out, alpha_MH, tuple(inputs), ctx.edges, ctx.needs_input_grad[:6]), None)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    edge_attr: Tensor,
+    edge_weight: Tensor,
+    edge_bias: Tensor | None,
+    edges: Edges,
+) -> tuple[Tensor, Tensor]:
+    """Return the output [N_dst, H, C] and alpha [M, H], which :func:`gradients` needs."""
+    _, heads, channels = query.shape
+    dtype = wide(query.dtype)
+    if not edges.num_edges:
+        return torch.zeros_like(query), query.new_empty((0, heads), dtype=dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        q_NHC, k_NHC, v_NHC, a_MD, w = (t.detach().to(dtype) for t in (query, key, value, edge_attr, edge_weight))
+        w_HCD = w.reshape(heads, channels, -1)
+        qw_HDN = _project(q_NHC, w_HCD)
+        score_MH = _edge_products(q_NHC, k_NHC, qw_HDN, a_MD, edges).mul_(channels**-0.5)
+        alpha_MH = _segment_softmax(score_MH, edges)
+
+        alpha_HM = alpha_MH.t().contiguous()
+        out_HNC = _sum_into_destinations(alpha_HM, v_NHC, edges)
+        out_HNC.baddbmm_(_sum_attributes(alpha_HM, a_MD, edges), w_HCD.mT)
+        out = out_HNC.permute(1, 0, 2).contiguous()  # [N_dst, H, C]
+        if edge_bias is not None:
+            out += edge_bias.to(dtype).view(heads, channels) * _has_edges(edges)[:, None, None]
+    return out.to(query.dtype), alpha_MH
+
+
+def gradients(
+    grad_out: Tensor, alpha_MH: Tensor, inputs: tuple[Tensor | None, ...], edges: Edges, need: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return the gradients of the six tensors that :func:`attend` was called with; None where `need` is false."""
+    if not edges.num_edges:
+        return [torch.zeros_like(t) if t is not None and asked else None for t, asked in zip(inputs, need, strict=True)]
+    query, key, value, edge_attr, edge_weight, edge_bias = inputs
+    assert query is not None
+    dtype = alpha_MH.dtype
+    _, heads, channels = query.shape
+    with torch.autocast(query.device.type, enabled=False):
+        q_NHC, k_NHC, v_NHC, a_MD, w, g_NHC = (
+            t.detach().to(dtype)
+            for t in (query, key, value, edge_attr, edge_weight, grad_out.contiguous())
+            if t is not None
+        )
+        w_HCD = w.reshape(heads, channels, -1)
+        gw_HDN = _project(g_NHC, w_HCD)
+        # The gradient of alpha, without g.b, which is the same for all edges into a node and cancels in dS.
+        grad_alpha_MH = _edge_products(g_NHC, v_NHC, gw_HDN, a_MD, edges)
+        ds_MH = _softmax_backward(alpha_MH, grad_alpha_MH, edges).mul_(channels**-0.5)
+        alpha_HM, ds_HM = alpha_MH.t().contiguous(), ds_MH.t().contiguous()
+        summed_a_HND = _sum_attributes(alpha_HM, a_MD, edges)
+        summed_ds_HND = _sum_attributes(ds_HM, a_MD, edges)
+
+        grads: list[Tensor | None] = [None] * 6
+        if need[0]:
+            dq_HNC = _sum_into_destinations(ds_HM, k_NHC, edges).baddbmm_(summed_ds_HND, w_HCD.mT)
+            grads[0] = dq_HNC.permute(1, 0, 2)
+        if need[1]:
+            grads[1] = _sum_into_sources(ds_MH, q_NHC, edges).permute(1, 0, 2)
+        if need[2]:
+            grads[2] = _sum_into_sources(alpha_MH, g_NHC, edges).permute(1, 0, 2)
+        if need[3]:
+            qw_HDN = _project(q_NHC, w_HCD)
+            weight_MI = torch.cat([alpha_MH, ds_MH], dim=1)  # [M, 2 H]
+            rows_NID = torch.cat([gw_HDN, qw_HDN]).permute(2, 0, 1)  # [N_dst, 2 H, D]
+            grads[3] = _sum_rows_of_destination(weight_MI, rows_NID, edges)
+        if need[4]:
+            dw_HDC = torch.bmm(summed_a_HND.mT, g_NHC.transpose(0, 1))
+            dw_HDC.baddbmm_(summed_ds_HND.mT, q_NHC.transpose(0, 1))
+            grads[4] = dw_HDC.mT.reshape(heads * channels, -1)
+        if edge_bias is not None and need[5]:
+            grads[5] = _has_edges(edges).to(dtype) @ g_NHC.view(-1, heads * channels)
+    return [None if g is None or t is None else g.to(t.dtype).contiguous() for g, t in zip(grads, inputs, strict=True)]
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype to compute in."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 

@@ -186,7 +186,7 @@ def _cases(
             }
             return [_Case(build, tensors, copies, transposed=True)]
         case _:
-            edges, parameters = _edges(machine.device), machine.parameters
+            edges, parameters = _edges(machine.device, tiled=factory.reads_tiles), machine.parameters
             has_bias = kernels.Linear.record.arguments.get("bias", True)
             inputs = {
                 "query": (of_heads, returned.get("QueryNorm", low)),
@@ -199,11 +199,12 @@ def _cases(
             return [_Case(partial(factory, heads, channels // heads), inputs, of_heads, edges)]
 
 
-def _edges(device: torch.device) -> Edges:
-    """Return two edges into each node but the last, which has none."""
+def _edges(device: torch.device, *, tiled: bool) -> Edges:
+    """Return two edges into each node but the last, which has none; in tiles, as the model, for who reads those."""
     dst = torch.arange(NODES - 1).repeat_interleave(2)
     src = (dst + torch.arange(dst.numel()) % 2 * 2) % NODES
-    return Edges.from_sorted(torch.stack([src, dst]), NODES, NODES).with_tiles().to(device)
+    edges = Edges.from_sorted(torch.stack([src, dst]), NODES, NODES)
+    return (edges.with_tiles() if tiled else edges).to(device)
 
 
 def _run(case: _Case, machine: _Machine) -> torch.dtype:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,7 +47,7 @@ class KernelFactory:
     @property
     def reads_tiles(self) -> bool:
         """Whether the layers, or those that a function is annotated to return, read edges in tiles."""
-        made = getattr(self.target, "__annotations__", {}).get("return", self.target)
+        made = self.target if inspect.isclass(self.target) else typing.get_type_hints(self.target).get("return")
         return bool(getattr(made, "reads_tiles", False) or getattr(self.target, "reads_tiles", False))
 
     def __call__(self, *positional: Any, **keywords: Any) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -63,6 +63,47 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has done what it was given; on a CPU that is always so."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+class CopyStream:
+    """Copies between a device and the host's pinned memory beside what the device computes.
+
+    On a CPU, where there is no beside, copies are made at once.
+
+    Parameters
+    ----------
+    device : torch.device
+        The device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def to_host(self, source: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that will hold a copy; the source has to stay until :meth:`wait`."""
+        host = torch.empty(source.shape, dtype=source.dtype, pin_memory=self.stream is not None)
+        return self._copy(host, source)
+
+    def to_device(self, source: torch.Tensor) -> torch.Tensor:
+        """Return a tensor on the device that will hold a copy, and has to stay until :meth:`wait`."""
+        return self._copy(torch.empty(source.shape, dtype=source.dtype, device=self.device), source)
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        if self.stream is None:
+            return target.copy_(source)
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))  # source written, target's memory free
+        with torch.cuda.stream(self.stream):
+            return target.copy_(source, non_blocking=True)
+
+    def mark(self) -> Any:
+        """Return a mark of all copies so far."""
+        return None if self.stream is None else self.stream.record_event()
+
+    def wait(self, mark: Any) -> None:
+        """Let what the device computes from now on wait for the copies before a mark; the host does not wait."""
+        if mark is not None:
+            torch.cuda.current_stream(self.device).wait_event(mark)
 
 
 class Mark(NamedTuple):

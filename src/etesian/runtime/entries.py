@@ -13,7 +13,6 @@ from etesian.kernels.record import config_key
 from etesian.kernels.resolve import ComponentKernels
 from etesian.kernels.slots import SLOTS
 from etesian.kernels.targets import TargetError, import_target
-from etesian.runtime.checkpointing import is_checkpointed
 from etesian.schema.compilation import CompileOptions, describe_options
 from etesian.schema.model import ModelSettings
 
@@ -187,22 +186,3 @@ def _nested(name: str, entry: Entry, inside: str, other: Entry) -> Problem:
     )
     allowed = "no entry for what is inside a compiled module"
     return Problem(what, other.where, allowed, f"drop the inner: {other.removal}")
-
-
-def checkpointed_inside(model: nn.Module, entry: Entry, names: Sequence[str]) -> list[Problem]:
-    """Return what is wrong with compiling around checkpointed blocks: one that can't be compiled has to be told."""
-    if entry.options.fullgraph:
-        return []
-    for name in names:
-        module = model.get_submodule(name)
-        inner = next((path for path, child in module.named_modules() if path and is_checkpointed(child)), None)
-        if inner is not None:
-            place = f"{name}.{inner}".lstrip(".")
-            what = (
-                f"{entry.shown} compiles {name or 'the whole model'} without fullgraph around {place}, which "
-                "recomputes its activations: where the compiler can't follow into it, it would stay uncompiled "
-                "without a word"
-            )
-            ways = f"fullgraph: true in {entry.where}, model/compile=blocks, or gradient_checkpointing: false"
-            return [Problem(what, entry.where, mend=ways)]
-    return []

@@ -10,7 +10,7 @@ from etesian.errors import Problem, UserError
 from etesian.kernels.machine import Machine
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.miniature import build_miniature, miniature_input, miniature_settings
-from etesian.runtime.checkpointing import apply_activation_checkpointing
+from etesian.runtime.checkpointing import apply_activation_checkpointing, apply_selective_checkpointing
 from etesian.runtime.device import GraphRecorder
 from etesian.runtime.entries import Entry, collect_entries
 from etesian.runtime.step_graphs import KEY, Recorder, StepGraphs
@@ -57,7 +57,9 @@ def try_step_graphs(
     cuda = [] if device.type == "cpu" else [device]
     with torch.random.fork_rng(devices=cuda, device_type=device.type):
         model = build_miniature(settings, kernels).to(device, machine.parameters)
-        apply_activation_checkpointing(model, miniature_settings(settings))
+        small = miniature_settings(settings)
+        apply_selective_checkpointing(model, small)
+        apply_activation_checkpointing(model, small)
 
         def loss(x: torch.Tensor) -> torch.Tensor:
             with machine.context():

@@ -1,12 +1,15 @@
 """What is done to a built model before it runs, in the one order there is.
 
 1. The layer kernels are in it already: they are what it was built from.
-2. Compilation: the forward of the modules that ``model.compile`` and the slots' ``_compile_`` name.
-3. Activation checkpointing, around the compiled forward of a block: a block keeps its inputs and runs its compiled
-   forward a second time in the backward pass. So what the compiler can't follow into only splits the block's graph;
-   the reverse, compiling around the checkpoint, leaves such a block uncompiled without a word. A module that holds
-   whole blocks, such as the model itself, is compiled around them all the same, with ``fullgraph: true`` only.
-4. Nothing yet: data parallelism is the trainer's.
+2. Selective checkpointing, inside of what is compiled: it chooses by operator, and sees none inside of a compiled
+   block. The compiler takes it as a part of the block's graph, keeps what it is told to and fuses the rest.
+3. Compilation: the forward of the modules that ``model.compile`` and the slots' ``_compile_`` name.
+4. Full checkpointing and offloading, around the compiled forward of a block: a block keeps its inputs and runs its
+   compiled forward a second time in the backward pass. So what the compiler can't follow into only splits the block's
+   graph; the reverse, compiling around the checkpoint, leaves such a block uncompiled without a word. Where the
+   checkpoint is inside all the same (selective, or a module that holds whole blocks), only ``fullgraph: true`` will do:
+   :mod:`etesian.runtime.combinations`.
+5. Nothing yet: data parallelism is the trainer's.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from torch import nn
 
 from etesian.errors import UserError
 from etesian.kernels.resolve import ComponentKernels
-from etesian.runtime.checkpointing import apply_activation_checkpointing
+from etesian.runtime.checkpointing import apply_activation_checkpointing, apply_selective_checkpointing
+from etesian.runtime.combinations import combination_problems
 from etesian.runtime.compile import Compilation, compile_modules
-from etesian.runtime.entries import checkpointed_inside, collect_entries
+from etesian.runtime.entries import collect_entries
 from etesian.schema.model import ModelSettings
 
 
@@ -45,14 +49,16 @@ def prepare_model(
     Raises
     ------
     UserError
-        If an entry names nothing there is, means no module, or one that another compiles.
+        If an entry names nothing there is, means no module, or one that another compiles, or does not go with the
+        activation checkpointing of a component.
     """
+    apply_selective_checkpointing(model, settings)
     compilation = compile_modules(model, collect_entries(settings, kernels), backend=backend)
     apply_activation_checkpointing(model, settings)
     problems = [
         problem
         for compiled in compilation.entries
-        for problem in checkpointed_inside(model, compiled.entry, compiled.names)
+        for problem in combination_problems(model, compiled.entry, compiled.names)
     ]
     if problems:
         raise UserError.collect(problems)

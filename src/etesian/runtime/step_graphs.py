@@ -182,7 +182,7 @@ def _random_and_checkpointed() -> UserError:
         "a layer draws random numbers in a block that recomputes its activations: the state to draw them again from "
         "can't be read in a step that is recorded as a CUDA graph",
         where=KEY,
-        mend=f"{KEY}=false, or gradient_checkpointing: false",
+        mend=f"{KEY}=false, or gradient_checkpointing: none",
     )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from etesian.schema.base import Section
 from etesian.schema.compilation import CompileEntry
 
 KernelMapping = dict[str, dict[str, Any]]
 """Slot to ``{_target_: dotted.path, **arguments}``; ``_compile_`` holds the options of its compilation, or true."""
+
+CheckpointingPolicy = Literal["none", "full", "selective", "offload"]
+
+
+def _named_policy(value: Any) -> Any:
+    """Return the policy that true or false means; anything else as it is."""
+    return {True: "full", False: "none"}[value] if isinstance(value, bool) else value
 
 
 class BlockSettings(Section):
@@ -25,8 +32,9 @@ class BlockSettings(Section):
     fuse_projections: bool = False
     """Compute the queries, keys and values that come from one input in one matrix product, with the weights of the
     separate layers side by side; with graph attention the node's own projection too. Needs a plain ``Linear``."""
-    gradient_checkpointing: bool = False
-    """Recompute the activations of each block in the backward pass instead of keeping them."""
+    gradient_checkpointing: Annotated[CheckpointingPolicy, BeforeValidator(_named_policy)] = "none"
+    """What a block keeps for the backward pass: all of it, nothing (true means that too), the results of matrix
+    products and of attention, or all of it in the host's memory."""
     layer_kernels: KernelMapping = {}
     """Slots that this component fills otherwise than ``model.layer_kernels`` does."""
 
@@ -36,14 +44,15 @@ class MapperSettings(BlockSettings):
 
     num_chunks: int = Field(default=1, ge=1, le=1024)
     """Parts of the destination nodes that are worked on one after the other: less memory at a time, the same result.
-    With more than one, ``gradient_checkpointing`` has to be true: else all would be kept for the backward pass."""
+    With more than one, ``gradient_checkpointing`` has to be another than none: else the device would keep what all
+    chunks compute for the backward pass."""
 
     @model_validator(mode="after")
     def _chunks_are_recomputed(self) -> MapperSettings:
-        if self.num_chunks > 1 and not self.gradient_checkpointing:
+        if self.num_chunks > 1 and self.gradient_checkpointing == "none":
             raise ValueError(
-                f"num_chunks={self.num_chunks} saves nothing with gradient_checkpointing=false: what the chunks "
-                "compute would all be kept for the backward pass"
+                f"num_chunks={self.num_chunks} saves nothing with gradient_checkpointing=none: what the chunks "
+                "compute would all be kept for the backward pass; full, selective and offload save it"
             )
         return self
 

@@ -12,6 +12,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
     yield from _precision(config)
     yield from _pinned_memory(config)
+    yield from _offload(config)
     yield from _cuda_graphs(config)
     yield from _fused(config)
     yield from _workers(config)
@@ -115,6 +116,29 @@ def _workers(config: Config) -> Iterator[Problem]:
             "processes, or a number of workers above 0",
             "dataloader.num_workers.training=2",
         )
+
+
+def _offload(config: Config) -> Iterator[Problem]:
+    """Yield where blocks can't be offloaded: to the memory that they lie in, or in a step of fixed addresses."""
+    for component in ("encoder", "processor", "decoder"):
+        key = f"model.{component}.gradient_checkpointing"
+        if getattr(config.model, component).gradient_checkpointing != "offload":
+            continue
+        if config.system.hardware.accelerator == "cpu":
+            yield Problem(
+                f"{key}='offload' does nothing with system.hardware.accelerator='cpu', whose memory is the host's",
+                key,
+                "on a CPU: none, full, selective",
+                f"{key}=full, or system=gpu",
+            )
+        elif config.training.cuda_graphs:
+            yield Problem(
+                f"{key}='offload' takes other memory of the host in every step, and training.cuda_graphs=true records "
+                "a step with its addresses",
+                key,
+                "with training.cuda_graphs=true: none, full, selective",
+                f"{key}=selective or full, or training.cuda_graphs=false",
+            )
 
 
 def _residual(config: Config) -> Iterator[Problem]:

@@ -86,9 +86,9 @@ def _computing(profile: StepProfile, config: Config) -> str:
 def _for_computing(config: Config) -> str:
     if config.training.precision == "32-true" and config.system.hardware.accelerator == "cuda":
         return "training.precision=bf16-mixed"
-    recomputed = [name for name in COMPONENTS if getattr(config.model, name).gradient_checkpointing]
+    recomputed = [name for name in COMPONENTS if getattr(config.model, name).gradient_checkpointing != "none"]
     if recomputed:
-        return f"model.{recomputed[0]}.gradient_checkpointing=false, where the memory suffices"
+        return f"model.{recomputed[0]}.gradient_checkpointing=none, where the memory suffices"
     return _compile(config) or "anemoi-training kernels bench compares kernels"
 
 

@@ -31,6 +31,7 @@ from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
+from etesian.runtime.checkpointing_trial import try_checkpointing
 from etesian.runtime.device import device_of_process, get_device
 from etesian.runtime.graph_trial import try_step_graphs
 from etesian.runtime.trial import try_compilation
@@ -183,6 +184,7 @@ def check_kernels(
     device = device_of_process(config.system.hardware.accelerator, local_rank)
     if probe:
         probe_kernels(kernels, config.model, device, config.training.precision)
+        try_checkpointing(config.model, kernels, device, config.training.precision)
         try_compilation(config.model, kernels, device, config.training.precision)
         if config.training.cuda_graphs:
             try_step_graphs(config.model, kernels, device, config.training.precision)

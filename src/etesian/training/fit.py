@@ -27,6 +27,7 @@ from etesian.inference.forecaster import Forecaster
 from etesian.kernels.failures import naming_kernels
 from etesian.kernels.record import table as kernels_table
 from etesian.kernels.record import to_json as kernels_json
+from etesian.runtime.checkpointing import describe_checkpointing
 from etesian.runtime.compile import Compilation
 from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
@@ -314,6 +315,8 @@ def _introduce(
     console.print(kernels_table(experiment.kernels.records))
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
+    if policies := describe_checkpointing(experiment.config.model):
+        console.print(f"activation checkpointing: {policies}", highlight=False)
     if experiment.config.training.cuda_graphs:
         console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())

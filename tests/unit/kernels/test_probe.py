@@ -50,9 +50,11 @@ def problem(mapping: dict | None = None, **options: object) -> Problem:
         {"QueryNorm": {"_target_": "torch.nn.LayerNorm"}, "MLP": {"_target_": "etesian.kernels.glu.SwiGLU"}},
         {"GraphAttention": {"_target_": "etesian.kernels.pyg.PygGraphAttention"}},
         {"GraphAttention": {"_target_": "etesian.kernels.reference.ReferenceGraphAttention"}},
+        {"GraphAttention": faulty("AttentionOverTiles")},
+        {"GraphAttention": faulty("attention_over_tiles")},
         {"Linear": {"_target_": "torch.nn.Linear", "bias": False}},
     ],
-    ids=["defaults", "rms norm", "without parameters", "gated", "pyg", "reference", "no bias"],
+    ids=["defaults", "rms norm", "without parameters", "gated", "pyg", "reference", "tiles", "a function", "no bias"],
 )
 def test_what_runs_passes(mapping: dict, precision: str) -> None:
     probe(mapping, precision=precision, qk_norm=True)
@@ -92,6 +94,11 @@ def test_an_activation_in_place_is_told_with_the_argument_that_makes_it_so() -> 
 
 def test_a_kernel_that_writes_to_one_of_several_inputs_is_told_which() -> None:
     assert problem({"GraphAttention": faulty("AttentionInPlace")}).what.endswith("it writes to its key")
+
+
+def test_a_kernel_that_reads_tiles_unasked_fails_here_and_not_in_training() -> None:
+    found = problem({"GraphAttention": faulty("AttentionWithoutItsTiles")})
+    assert "its forward pass fails: ValueError: the edges are not in tiles" in found.what
 
 
 def test_the_values_that_the_config_sets_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from etesian.kernels.triton_kernels import tuning
-from etesian.kernels.triton_kernels.tuning import Tile, Work
+from etesian.kernels.triton_kernels.tuning import Cut, Work
 
 MESH = Work("scores", torch.device("cuda", 0), torch.bfloat16, 40_962, 40_962, 327_660, 16, 64, 11, 64)
 FROM_DATA = replace(MESH, others=542_080, edges=852_918)
@@ -29,7 +29,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have the last candidate win every measurement; return what was measured."""
     found: list[str] = []
 
-    def last(work: Work, run: object) -> Tile:
+    def last(work: Work, run: object) -> Cut:
         found.append(work.key)
         return tuning.candidates(work)[-1]
 
@@ -38,31 +38,43 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def choose(work: Work, *, measure: bool = True) -> Tile:
-    return tuning.choose(work, lambda tile: None, measure=measure)
+def choose(work: Work, *, measure: bool = True) -> Cut:
+    return tuning.choose(work, lambda cut: None, measure=measure)
 
 
-def test_the_table_follows_the_edges_a_node() -> None:
-    assert [tuning.by_table(work).lanes for work in (MESH, FROM_DATA, TO_DATA)] == [2, 4, 1]
-    assert tuning.by_table(replace(MESH, edges=0)).lanes == 1
-    assert tuning.by_table(replace(MESH, nodes=3)).lanes == 16
+EVERY_KERNEL = [replace(MESH, kernel=kernel) for kernel in tuning.KERNELS]
 
 
-def test_heads_come_first_unless_the_rows_of_one_stay_in_the_cache() -> None:
-    assert not tuning.by_table(MESH).heads_first  # 84 MB, of one head 5
-    assert not tuning.by_table(TO_DATA).heads_first
-    assert tuning.by_table(FROM_DATA).heads_first  # 69 MB of one head
-    assert tuning.by_table(replace(MESH, others=2562)).heads_first  # 5 MB of all
+def test_the_table_follows_the_width_of_a_head() -> None:
+    warps = [tuning.by_table(replace(MESH, channel_block=block)).warps for block in (16, 64, 128, 256, 1024)]
+    assert warps == [1, 1, 2, 4, 8]
 
 
-@pytest.mark.parametrize("work", [MESH, FROM_DATA, TO_DATA, replace(MESH, channel_block=128), replace(MESH, edges=1)])
-def test_candidates_are_few_and_small(work: Work) -> None:
-    tiles = tuning.candidates(work)
-    assert tiles[0] == tuning.by_table(work)
-    assert len(set(tiles)) == len(tiles) <= 18
-    for tile in tiles:
-        assert tile.rows in (16, 32)  # tensor cores want 16, and from 64 on several warps multiply together
-        assert tile.rows % tile.lanes == 0
+def test_nothing_is_read_ahead_where_a_block_has_one_tile() -> None:
+    assert tuning.by_table(MESH).stages == 2
+    assert tuning.by_table(TO_DATA).stages == 1
+    of_sources = replace(TO_DATA, kernel="source_gradients")  # the sources are few: each has many edges
+    assert tuning.by_table(of_sources).stages == 2
+
+
+@pytest.mark.parametrize("work", EVERY_KERNEL, ids=lambda work: work.kernel)
+def test_the_table_knows_shapes_alone(work: Work) -> None:
+    assert tuning.by_table(work) == tuning.by_table(replace(work, device=torch.device("cuda", 3)))
+    assert tuning.by_table(work) == tuning.by_table(replace(work, device=torch.device("cpu")))
+
+
+@pytest.mark.parametrize("block", [16, 64, 128, 256])
+@pytest.mark.parametrize("work", EVERY_KERNEL, ids=lambda work: work.kernel)
+def test_candidates_are_few_and_small(work: Work, block: int) -> None:
+    cuts = tuning.candidates(replace(work, channel_block=block))
+    assert cuts[0] == tuning.by_table(replace(work, channel_block=block))
+    assert len(set(cuts)) == len(cuts) <= 18
+    assert {cut.heads_first for cut in cuts} == {True, False}
+    assert all(1 <= cut.warps <= 16 and 1 <= cut.stages <= 4 for cut in cuts)
+
+
+def test_options_are_those_of_the_kernels() -> None:
+    assert Cut(False, 2, 3).options() == {"HEADS_FIRST": False, "num_warps": 2, "num_stages": 3}
 
 
 def test_measured_once_for_each_shape(measured: list[str]) -> None:
@@ -93,7 +105,7 @@ def test_deterministic_mode_has_the_table(measured: list[str]) -> None:
 def test_kept_from_run_to_run(measured: list[str], tmp_path: Path) -> None:
     tuning.keep_in(tmp_path)
     first = choose(MESH)
-    assert json.loads((tmp_path / "tiles" / "A-CARD-triton-3-7.json").read_text()).keys() == {MESH.key}
+    assert json.loads((tmp_path / "cuts" / "A-CARD-triton-3-7.json").read_text()).keys() == {MESH.key}
     tuning.keep_in(tmp_path)
     assert choose(MESH) == first
     assert len(measured) == 1
@@ -101,7 +113,7 @@ def test_kept_from_run_to_run(measured: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"key": {"rows": 16}}', '{"key": 3}'])
 def test_a_broken_file_is_made_anew(content: str, measured: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "tiles" / "A-CARD-triton-3-7.json"
+    file = tmp_path / "cuts" / "A-CARD-triton-3-7.json"
     file.parent.mkdir()
     file.write_text(content)
     tuning.keep_in(tmp_path)
@@ -109,8 +121,9 @@ def test_a_broken_file_is_made_anew(content: str, measured: list[str], tmp_path:
     assert json.loads(file.read_text()).keys() == {MESH.key}
 
 
-def test_one_tile_for_all() -> None:
-    tile = Tile(32, 8, True, 2)
-    with tuning.fixed(tile):
-        assert choose(MESH) == tile
+def test_one_cut_for_all() -> None:
+    cut = Cut(False, 4, 1)
+    with tuning.fixed(cut):
+        assert choose(MESH) == cut
+        assert choose(replace(MESH, kernel="outputs"), measure=False) == cut
     assert choose(MESH, measure=False) == tuning.by_table(MESH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kept_bytes import highest_bytes
 from small_model import make_fields, make_graph, make_model, make_settings
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,11 +17,13 @@ from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import build_model
 from etesian.model.chunks import Chunk, cut
 from etesian.model.miniature import build_miniature, miniature_settings
+from etesian.runtime import offload
+from etesian.runtime.checkpointing import checkpointing_of
 from etesian.runtime.prepare import prepare_model
 
 
 def settings(chunks: int, kind: str = "graphtransformer", **block: object):
-    shared = {"num_heads": 2, "mlp_hidden_ratio": 2.0, "gradient_checkpointing": True} | block
+    shared = {"num_heads": 2, "mlp_hidden_ratio": 2.0, "gradient_checkpointing": "full"} | block
     mapper = shared | {"num_chunks": chunks}
     return make_settings(kind, encoder=mapper, decoder=mapper)
 
@@ -85,6 +88,40 @@ def test_one_chunk_is_no_chunk() -> None:
     assert len(cut(some_edges(), 1, "key")) == 0
 
 
+@pytest.mark.parametrize("policy", ["selective", "offload"])
+@pytest.mark.parametrize("kind", ["graphtransformer", "transformer"])
+def test_other_policies_give_the_same_numbers(kind: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    whole = prepared(1, kind=kind, gradient_checkpointing="none")
+    parted = prepared(3, kind=kind, gradient_checkpointing=policy, fuse_projections=True)
+    assert checkpointing_of(parted.decoder.block) == policy
+    expected, found = run(whole), run(parted)
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize(("policy", "share"), [("full", 0.5), ("selective", 0.8)])
+def test_the_highest_memory_of_a_step_is_lower(policy: str, share: float) -> None:
+    graph = make_graph(num_data=200, num_hidden=20)
+    peaks = []
+    for chunks in (1, 4):
+        model = prepared(chunks, graph, mlp_hidden_ratio=8.0, gradient_checkpointing=policy)
+        peaks.append(highest_bytes(lambda model=model: run(model, 200)))
+    assert peaks[1] < share * peaks[0]
+
+
+def test_a_chunk_is_offloaded_when_the_next_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "SMALLEST", 0)
+    kept = []
+    for chunks in (1, 8):
+        model = prepared(chunks, make_graph(num_data=200, num_hidden=20), gradient_checkpointing="offload")
+        y = model(torch.randn(1, 2, 1, 200, 3, dtype=torch.float64))
+        last = model.decoder.block.forward.args[0].latest
+        kept.append(sum(held.device.nbytes for held in last.alive() if held.device is not None))
+        del y
+    assert kept[1] < kept[0] / 4
+
+
 class Largest(TorchDispatchMode):
     """Notes the most numbers that an operation returns."""
 
@@ -128,7 +165,7 @@ def test_the_stand_in_has_chunks_too() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.decoder.num_chunks=4", "num_chunks=4 saves nothing with gradient_checkpointing=false"),
+        ("model.decoder.num_chunks=4", "num_chunks=4 saves nothing with gradient_checkpointing=none"),
         ("model.decoder.num_chunks=0", "num_chunks"),
         ("model.processor.num_chunks=2", "num_chunks"),
     ],

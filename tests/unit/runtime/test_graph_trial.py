@@ -10,10 +10,13 @@ import torch
 from compiled_models import BLOCK, entry
 from fake_recorder import FakeRecorder
 from small_model import make_settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from etesian.errors import UserError
 from etesian.kernels.resolve import resolve_kernels
+from etesian.model.block import Block
+from etesian.runtime import step_graphs
+from etesian.runtime.checkpointing import checkpointing_of
 from etesian.runtime.graph_trial import try_step_graphs
 from etesian.schema.model import ModelSettings
 
@@ -34,6 +37,21 @@ def test_a_stand_in_is_recorded_and_leaves_the_random_state(kind: str, precision
     recorder = attempt(make_settings(kind), precision=precision)
     assert (recorder.recordings, recorder.launches) == (1, 1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("policy", ["full", "selective"])
+def test_blocks_that_compute_a_part_again_are_recorded(policy: str, monkeypatch: pytest.MonkeyPatch):
+    policies, forget = [], step_graphs.forget_random_states
+
+    def noting(module: nn.Module) -> int:
+        policies.extend(checkpointing_of(part) for part in module.modules() if isinstance(part, Block))
+        return forget(module)
+
+    monkeypatch.setattr(step_graphs, "forget_random_states", noting)
+    block = {"num_heads": 2, "gradient_checkpointing": policy}
+    assert attempt(make_settings(encoder=block, processor=block)).recordings == 1
+    assert set(policies[:-1]) == {policy}
+    assert policies[-1] == "none"  # the decoder's
 
 
 class Refusing(FakeRecorder):

@@ -262,11 +262,13 @@ class TestRulesBetweenSections:
         [
             ({"training.precision": "16-mixed"}, "training.precision"),
             ({"dataloader.pin_memory": True}, "dataloader.pin_memory"),
+            ({"model.encoder.gradient_checkpointing": "offload"}, "model.encoder.gradient_checkpointing"),
             ({"dataloader.prefetch_to_device": True}, "dataloader.prefetch_to_device"),
             ({**ON_GPU, **PREFETCHED, "dataloader.pin_memory": False}, "dataloader.prefetch_to_device"),
             ({"training.cuda_graphs": True}, "training.cuda_graphs"),
             ({**RECORDED, "system.hardware.num_gpus_per_node": 2}, "training.cuda_graphs"),
             ({**RECORDED, "system.hardware.num_nodes": 2}, "training.cuda_graphs"),
+            ({**RECORDED, "model.decoder.gradient_checkpointing": "offload"}, "model.decoder.gradient_checkpointing"),
             (
                 {**RECORDED, "diagnostics.debug.anomaly_detection": True},
                 "diagnostics.debug.anomaly_detection",
@@ -299,6 +301,8 @@ class TestRulesBetweenSections:
             {**ON_GPU, **PREFETCHED},
             {**ON_GPU, **PREFETCHED, "dataloader.pin_memory": True},
             RECORDED,
+            {**RECORDED, "model.encoder.gradient_checkpointing": "full"},
+            {**RECORDED, "model.processor.gradient_checkpointing": "selective"},
             {**RECORDED, IMPLEMENTATION: "fused", "training.precision": "bf16-mixed"},
             {IMPLEMENTATION: "fused"},
             {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed", "training.gradient_clip.val": None},

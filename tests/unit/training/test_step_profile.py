@@ -128,7 +128,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
          "training.precision=bf16-mixed"),
         (("model.processor.gradient_checkpointing=true",), COMPUTING,
          "computing: forward and backward pass take 100% of the time, the processor 67% of the forward pass: "
-         "model.processor.gradient_checkpointing=false, where the memory suffices"),
+         "model.processor.gradient_checkpointing=none, where the memory suffices"),
         (("model/compile=blocks",), COMPUTING,
          "computing: forward and backward pass take 100% of the time, the processor 67% of the forward pass: "
          "anemoi-training kernels bench compares kernels"),

@@ -2,18 +2,23 @@
 
 With e = W a + b for an edge with attributes a (formulas in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`), the
 kernels use what :mod:`etesian.kernels.factored` does: an edge is read as its D attributes, not as H C projected
-numbers. Every kernel walks over the edges of some nodes in one layout of registers; see the files beside this one:
+numbers. What has C numbers a head is read by tiles of edges (:mod:`etesian.graph.tiles`): a node at the other end once
+for a block of nodes, and multiplied on matrix units. What has one number an edge and head is read by rows of a node and
+a head, each with its edges one by one. The files beside this one hold a kernel each:
 
 forward
-    :mod:`scores <etesian.kernels.triton_kernels.scores>` reads queries and keys,
-    :mod:`outputs <etesian.kernels.triton_kernels.outputs>` values. Kept beside the inputs and the output: M H scores.
+    :mod:`~etesian.kernels.triton_kernels.project` makes q W; :mod:`~etesian.kernels.triton_kernels.pairs` q k of each
+    edge; :mod:`~etesian.kernels.triton_kernels.softmax` adds (q W) a, makes alpha of it, and sum alpha a;
+    :mod:`~etesian.kernels.triton_kernels.sums` the output, sum alpha v + W (sum alpha a) + b.
+    Kept beside inputs and output: alpha, [H, M], and q W, [N_dst, H, D with zeros behind].
 backward
-    :mod:`score_gradients <etesian.kernels.triton_kernels.score_gradients>` writes alpha and the scores' gradient for
-    each edge and head, from which the others are plain sums over
-    destinations (:mod:`~etesian.kernels.triton_kernels.query_gradient`),
-    sources (:mod:`~etesian.kernels.triton_kernels.source_gradients`),
-    nodes (:mod:`~etesian.kernels.triton_kernels.weight_gradient`)
-    and heads (:mod:`~etesian.kernels.triton_kernels.attribute_gradient`).
+    :mod:`~etesian.kernels.triton_kernels.project` makes g W of the gradient g;
+    :mod:`~etesian.kernels.triton_kernels.pairs` g v of each edge; :mod:`~etesian.kernels.triton_kernels.slopes` the
+    gradient of the scores. With that the others are sums: over the edges into a node for the query
+    (:mod:`~etesian.kernels.triton_kernels.sums`), over those from a node for key and value
+    (:mod:`~etesian.kernels.triton_kernels.sources`), over nodes for weight and bias
+    (:mod:`~etesian.kernels.triton_kernels.weights`), over heads for the attributes
+    (:mod:`~etesian.kernels.triton_kernels.edges`).
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from etesian.graph.edges import Edges
+from etesian.graph.tiles import EdgeTiles
+from etesian.kernels.triton_kernels.backward import Inputs
 from etesian.kernels.triton_kernels.ops import graph_attention
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
@@ -72,40 +79,26 @@ class TritonGraphAttention(nn.Module):
         TypeError
             If a tensor has a dtype that the kernels don't know.
         ValueError
-            If a tensor has another shape than heads, channels and edges make it, or lies on another device, or the
-            graph has 2^31 nodes or edges.
+            If the edges are not in tiles, a tensor has another shape than heads, channels and edges make it or lies on
+            another device, or the graph has 2^31 nodes or edges.
         """
-        self._check(query, key, value, edge_attr, edge_weight, edge_bias, edges)
-        assert edges.tiles is not None
-        out, _, _ = graph_attention(
-            query,
-            key,
-            value,
-            edge_attr,
-            edge_weight,
-            edge_bias,
-            edges.dst,
-            edges.tiles.tensors(),
-            edges.most,
-            self.tune,
-        )
+        inputs = query, key, value, edge_attr, edge_weight, edge_bias
+        tiles = self._check(inputs, edges)
+        out, _, _ = graph_attention(*inputs, edges.dst, *tiles.tensors(), edges.most, self.tune)
         return out
 
-    def _check(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        edge_attr: Tensor,
-        edge_weight: Tensor,
-        edge_bias: Tensor | None,
-        edges: Edges,
-    ) -> None:
-        """Refuse what the kernels would read past the end of; shapes only, nothing waits for the device."""
+    def _check(self, inputs: Inputs, edges: Edges) -> EdgeTiles:
+        """Return the tiles; refuse what the kernels would read past the end of. Nothing waits for the device."""
+        query, key, value, edge_attr, edge_weight, edge_bias = inputs
         if edges.tiles is None:
-            raise ValueError("the edges are not in tiles: edges.with_tiles() makes them")
+            raise ValueError(
+                "the edges are not in tiles: edges.with_tiles() makes them; a model does for kernels whose class has "
+                "reads_tiles = True"
+            )
         if max(edges.num_dst, edges.num_src, edges.num_edges) > MOST:
             raise ValueError(f"the graph has more than {MOST} nodes or edges")
+        if edges.dst.device != query.device:
+            raise ValueError(f"the edges are on {edges.dst.device}, the query on {query.device}")
         heads, channels, features = self.num_heads, self.head_channels, edge_attr.shape[-1]
         due = {
             "query": (query, (edges.num_dst, heads, channels)),
@@ -123,3 +116,4 @@ class TritonGraphAttention(nn.Module):
                 raise TypeError(f"{name} is {tensor.dtype}; the Triton kernels know {', '.join(map(str, DTYPES))}")
             if tensor.device != query.device:
                 raise ValueError(f"{name} is on {tensor.device}, the query on {query.device}")
+        return edges.tiles
