@@ -7,7 +7,7 @@ PEERS := .peers/.installed
 INFERENCE := .inference/.installed
 ARGS ?=
 # These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one.
-ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention training_step activation_checkpointing)
+ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention training_step activation_checkpointing loss_bands)
 # Parts of graph_attention.py and training_step.py.
 PARTS := $(wildcard benchmarks/peer_*.py benchmarks/step_*.py)
 BENCHMARKS ?= $(filter-out $(ON_A_GPU) $(PARTS),$(wildcard benchmarks/*.py))

@@ -300,6 +300,30 @@ def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 
+def loss_bands(results: dict[str, Any]) -> str:
+    """How far each setting's losses are from the band of seeds, and from those in 32 bits."""
+    control, rows = results["eager in 32 bits"], []
+    for entry in [{"name": "eager in 32 bits", **control}, *results["fast"]]:
+        band, exact = entry["band"], entry.get("exact")
+        rows.append([
+            entry["name"], " ".join(f"`{line}`" for line in entry.get("overrides", [])),
+            "yes" if band["inside"] else "**no**", f"{band['furthest']:.3f}", f"{band['apart']:.3f}",
+            "" if exact is None else f"{exact['largest']:.1e}",
+            "" if exact is None else "yes" if entry["same"] else "**no**",
+        ])  # fmt: skip
+    heads = ["setting", "overrides", "in the band", "furthest outside, band = 1",
+             "from the same seed's `eager`, band = 1", "32 bits: largest difference", "trains the same"]  # fmt: skip
+    settings, here = results["settings"], results["environment"]
+    versions = [f"{name} {here['versions'][name]}" for name in ("torch", "triton") if here["versions"].get(name)]
+    note = (
+        f"{settings['device_name']}, {settings['steps']} steps, {_count(settings['exact_steps'], 'step')} in 32 bits, "
+        f"seed {settings['seed']} of {len(results['seeds'])}, {_seconds(settings['seconds'])} in all, "
+        f"{', '.join(versions)}, {here['date'][:10]}."
+    )
+    picture = "![Curves of every setting, their place in the band, and differences in 32 bits](images/loss_bands.png)"
+    return f"{picture}\n\n{_table(heads, rows)}\n\n{note}"
+
+
 def activation_checkpointing(results: dict[str, Any]) -> str:
     """Step time and memory by policy and compilation; each beside those of the policy none, compiled alike."""
     models, settings, here = results["steps"]["models"], results["settings"], results["environment"]
@@ -423,6 +447,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "graph_attention_cpu": graph_attention_cpu,
     "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
+    "loss_bands": loss_bands,
     "shallow_water": shallow_water,
     "training_step": training_step,
 }

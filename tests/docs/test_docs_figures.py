@@ -127,3 +127,25 @@ def test_what_the_benchmark_writes_is_laid_out(filler, tmp_path: Path, monkeypat
     text = filler.layer_kernels({"runs": {"quick": run}})
     assert "`Activation` on 30 rows (input 30 x 128 float32)" in text
     assert "| `ReLU` | " in text
+
+
+def test_loss_bands_are_laid_out(filler) -> None:
+    inside = {"inside": True, "steps_outside": 1, "furthest": 0.0123, "apart": 0.2}
+    outside = inside | {"inside": False}
+    exact = {"differences": [0.0, 2e-7], "largest": 2e-7, "equal": True}
+    results = {
+        "settings": {"device_name": "A CARD", "steps": 100, "exact_steps": 10, "seed": 3, "seconds": 150.2},
+        "environment": {"versions": {"torch": "2.0", "triton": None}, "date": "2026-01-02T03:04:05+00:00"},
+        "seeds": {"0": [1.0], "1": [2.0]},
+        "eager in 32 bits": {"losses": [1.0], "band": inside},
+        "fast": [
+            {"name": "good", "overrides": ["a=b", "c=d"], "band": inside, "exact": exact, "same": True},
+            {"name": "bad", "overrides": ["e=f"], "band": outside, "exact": exact, "same": False},
+        ],
+    }  # fmt: skip
+    text = filler.loss_bands(results)
+    assert "| eager in 32 bits |  | yes | 0.012 | 0.200 |  |  |" in text
+    assert "| good | `a=b` `c=d` | yes | 0.012 | 0.200 | 2.0e-07 | yes |" in text
+    assert "| bad | `e=f` | **no** | 0.012 | 0.200 | 2.0e-07 | **no** |" in text
+    assert "A CARD, 100 steps, 10 steps in 32 bits, seed 3 of 2, 150 s in all, torch 2.0, 2026-01-02." in text
+    assert text.startswith("![")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from etesian.inference.score_table import LABELS, format_value
@@ -92,7 +92,7 @@ def plot_losses(
             axes.plot(*history[validation], color=_VALIDATION_COLOUR, label="validation", marker="o", markersize=size)
             drawn.append(history[validation][1])
         if _spans_a_decade(np.concatenate(drawn)):
-            _log_scale(axes, np.concatenate(drawn))
+            style.log_scale(axes, np.concatenate(drawn))
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
@@ -163,14 +163,6 @@ def _draw_rate(axes: Axes, series: Series) -> None:
     right.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3), useMathText=True)
     right.yaxis.get_offset_text().set_color(_RATE_COLOUR)
     right.spines["top"].set_visible(False)
-
-
-def _log_scale(axes: Axes, values: NDArray[np.float64]) -> None:
-    axes.set_yscale("log")
-    if np.nanmax(values) / np.nanmin(values) < 1e4:  # few decades: label within them, as plain numbers
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=16))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_lines(axes: Axes, scores: ScoreTable, values: NDArray[np.float64]) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from numpy.typing import NDArray
 
 from etesian.files import atomic_file
 from etesian.inference.references import CLIMATOLOGY, DAMPED_PERSISTENCE, PERSISTENCE
@@ -81,6 +84,15 @@ def tidy(axes: Axes) -> None:
         axes.spines[side].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def log_scale(axes: Axes, values: NDArray[np.float64]) -> None:
+    """Make the vertical axis logarithmic; few decades are labelled within, as plain numbers."""
+    axes.set_yscale("log")
+    if np.nanmax(values) / np.nanmin(values) < 1e4:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=16))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def source_colour(name: str, position: int) -> str:
