@@ -65,7 +65,7 @@ def adapt(graph: HeteroData, settings: ExistingGraphSettings, where: str) -> Het
     xyz = {kind: to_xyz(adapted[kind].x.double().numpy()) for kind in names}
     for source, target in (*NEEDED, ("hidden", "hidden")):
         stored = (names[source], "to", names[target])
-        if stored in graph.edge_types:
+        if stored in graph.edge_types and list(graph[stored].keys()):  # to look for a set makes an empty one
             problems += _add_edges(adapted, graph[stored], source, target, xyz, where, computed)
         elif (source, target) in NEEDED:
             problems.append(_no_edges(stored, graph, where))
