@@ -17,6 +17,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from etesian.checkpoint.peer.names import layer_name
 from etesian.errors import UserError
 from etesian.model.features import NodeFeatures
 from etesian.model.fields import ModelFields
@@ -28,36 +29,14 @@ from etesian.schema.compilation import CompileOptions
 from etesian.schema.model import BlockSettings
 from peer_attention import DISTRIBUTION
 
-BLOCK_NAMES = {
-    "norm_attention": "layer_norm_attention",
-    "norm_source": "layer_norm_attention_src",
-    "query": "lin_query",
-    "key": "lin_key",
-    "value": "lin_value",
-    "own": "lin_self",
-    "edge": "lin_edge",
-    "projection": "projection",
-    "query_norm": "q_norm",
-    "key_norm": "k_norm",
-    "norm_mlp": "layer_norm_mlp_dst",
-    "mlp.linear_in": "node_dst_mlp.mlp.0",
-    "mlp.linear_out": "node_dst_mlp.mlp.2",
-}
-"""Layers of a block: name here to name there."""
-
 NAMES = {
     "data_nodes": "data_nodes",
     "hidden_nodes": "hidden_nodes",
     "encoder.edges": "encoder_edges.trainable",
     "processor.edges": "processor_edges.trainable",
     "decoder.edges": "decoder_edges.trainable",
-    "encoder.embed_source": "encoder.emb_nodes_src",
-    "encoder.embed_destination": "encoder.emb_nodes_dst",
-    "decoder.embed_destination": "decoder.emb_nodes_dst",
-    "decoder.norm_output": "decoder.node_data_extractor.0",
-    "decoder.output": "decoder.node_data_extractor.1",
 }
-"""The other modules with weights: name here to name there."""
+"""Modules with learnt features: name here to name in :class:`PeerModel`."""
 
 
 @dataclass(frozen=True)
@@ -228,13 +207,7 @@ def finish(model: nn.Module, options: PeerOptions) -> Compilation:
 def their_name(name: str) -> str:
     """Return the peer's name of a weight of this package's model, such as ``encoder.block.query.weight``."""
     module, weight = name.rsplit(".", maxsplit=1)
-    if module in NAMES:
-        return f"{NAMES[module]}.{weight}"
-    component, _, layer = module.partition(".block.")
-    if layer:
-        return f"{component}.proc.{BLOCK_NAMES[layer]}.{weight}"
-    number, _, layer = module.removeprefix("processor.blocks.").partition(".")
-    return f"processor.proc.{number}.{BLOCK_NAMES[layer]}.{weight}"
+    return f"{NAMES.get(module) or layer_name(module)}.{weight}"
 
 
 def take_weights(theirs: nn.Module, own: Mapping[str, Tensor]) -> None:

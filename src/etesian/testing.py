@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etesian.errors import UserError, did_you_mean
-from etesian.testing_arguments import check_type, check_whole, refuse_replaced, strings
+from etesian.testing_arguments import check_type, check_whole, refuse_graph_file, refuse_replaced, strings
 
 try:
     import pytest
@@ -344,6 +344,7 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
 
     tree = config.model_dump(mode="json", by_alias=True)
     _cut_model(tree["model"], size)
+    refuse_graph_file(config.graph.existing)
     _cut_graph(tree["graph"], size)
     loader = tree["dataloader"]
     for name, (start, end) in splits.items():

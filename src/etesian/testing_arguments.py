@@ -18,6 +18,17 @@ _REPLACED = {
 """Keys that the fixture sets, and what to do in place of an override."""
 
 
+def refuse_graph_file(existing: object) -> None:
+    """Refuse a graph file: it fits one dataset, and the synthetic one has another grid."""
+    if existing is not None:
+        raise UserError(
+            "graph.existing uses a graph file, which does not fit the synthetic dataset",
+            where="graph.existing",
+            allowed="null",
+            mend='overrides=["graph=multi_scale"]',
+        )
+
+
 def check_whole(value: object, where: str, least: int, allowed: str = "a whole number from {}") -> None:
     """Check that an argument is a whole number of at least `least`."""
     if type(value) is not int or value < least:

@@ -283,3 +283,11 @@ def test_importing_it_is_cheap(tmp_path: Path) -> None:
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=True
     )
     assert done.stdout == "False False\n"
+
+
+def test_a_graph_file_does_not_fit_the_synthetic_dataset(experiment: ExperimentMaker, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [own_data, {override graph: existing}, _self_]\nsystem: {input: {graph: mine.pt}}\n"
+    )
+    with pytest.raises(UserError, match="graph file, which does not fit the synthetic dataset"):
+        experiment("mine", config_dir=tmp_path)

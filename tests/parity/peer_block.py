@@ -13,12 +13,13 @@ from anemoi.models.layers import utils as peer_utils
 from small_model import make_graph, make_settings
 from torch import Tensor, nn
 
+from etesian.checkpoint.peer.names import BLOCK_NAMES as NAMES
+from etesian.checkpoint.peer.names import TRANSFORMER_NAMES
 from etesian.graph.edges import Edges
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.self_attention import TransformerBlock
 from etesian.schema.model import BlockSettings
-from peer_model import BLOCK_NAMES as NAMES
 
 CHANNELS, HEADS, EDGE_DIM = 12, 3, 5
 
@@ -97,20 +98,6 @@ def test_mapper_block(src: str, dst: str, qk_norm: bool) -> None:
     (_, expected), _ = theirs((x_src, x_dst), edge_attr, edge_index, shards, 1, (sizes[src], sizes[dst]))
     got = mine(x_src, x_dst, edge_attr, Edges.from_sorted(edge_index, sizes[src], sizes[dst]))
     assert_same(mine, got, theirs, expected, [x_src, x_dst, edge_attr], NAMES)
-
-
-TRANSFORMER_NAMES = {
-    "norm_attention": "layer_norm_attention",
-    "query": "attention.lin_q",
-    "key": "attention.lin_k",
-    "value": "attention.lin_v",
-    "query_norm": "attention.q_norm",
-    "key_norm": "attention.k_norm",
-    "projection": "attention.projection",
-    "norm_mlp": "layer_norm_mlp",
-    "mlp.linear_in": "mlp.mlp.0",
-    "mlp.linear_out": "mlp.mlp.2",
-}
 
 
 @pytest.mark.parametrize("window", [None, 0, 4, 100])

@@ -21,6 +21,11 @@ def test_as_the_peer(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_from_a_checkpoint_of_the_peer(tmp_path: Path) -> None:
+    run_tests(Path(__file__).with_name("imported_run.py"), tmp_path)
+
+
+@pytest.mark.slow
 def test_the_triton_kernel_of_the_peer_as_it_is_measured(tmp_path: Path) -> None:
     arguments = pytest_arguments(Path(__file__).with_name("interpreted_peer_attention.py"))
     variables = {"TRITON_INTERPRET": "1"}

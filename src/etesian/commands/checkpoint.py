@@ -1,4 +1,4 @@
-"""``checkpoint``: describe a checkpoint, or export it for inference."""
+"""``checkpoint``: describe a checkpoint, export it for inference, or import one of anemoi-training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etesian.checkpoint.paths import check_input, check_output
-from etesian.commands import common
+from etesian.commands import checkpoint_import, common
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-DESCRIPTION = "Describe a checkpoint, or make one for inference from it."
+DESCRIPTION = "Describe a checkpoint, make one for inference from it, or import one of anemoi-training."
 EPILOG = """examples:
   anemoi-training checkpoint describe outputs/first/checkpoints/best.ckpt
   anemoi-training checkpoint export outputs/first/checkpoints/best.ckpt -o inference.ckpt
+  anemoi-training checkpoint import anemoi.ckpt -o imported.ckpt
 """
 
 
@@ -53,11 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--force", action="store_true", help="replace OUT")
     export.add_argument("--device", default="cpu", help="where kernels are compared (default: %(default)s)")
     export.add_argument("--config-dir", "-cd", metavar="DIR", help="a folder of your own YAML files, for its presets")
+    checkpoint_import.add_arguments(actions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen action."""
-    return describe(args) if args.action == "describe" else export(args)
+    return {"describe": describe, "export": export, "import": checkpoint_import.run}[args.action](args)
 
 
 def describe(args: argparse.Namespace) -> int:

@@ -132,8 +132,8 @@ def summarise(experiment: Experiment, graph: HeteroData) -> None:
     console.print(roles)
     console.print(table(experiment.kernels.records))
     edges = ", ".join(f"{graph[kind].num_edges} {kind[0]} to {kind[2]}" for kind in graph.edge_types)
-    resolution = config.graph.nodes.hidden.resolution
+    source = f"of {config.system.input.graph}" if config.graph.existing else f"resolution {config.graph.resolution}"
     console.print(
         f"graph: {graph['data'].num_nodes} data nodes, {graph['hidden'].num_nodes} hidden nodes"
-        f" (resolution {resolution}); edges: {edges}", highlight=False,
+        f" ({source}); edges: {edges}", highlight=False,
     )  # fmt: skip

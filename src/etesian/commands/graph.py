@@ -120,15 +120,21 @@ def _file_argument(args: argparse.Namespace) -> Path | None:
 def _experiment_graph(args: argparse.Namespace, output: Path | None) -> tuple[HeteroData, Path]:
     """Return the graph of the experiment and the file it is kept in."""
     config, _ = common.load_config(args)
+    if config.graph.existing is not None and args.action == "build":
+        raise UserError(
+            "graph build builds nothing with graph=existing", where="graph.existing", allowed="null",
+            mend="graph=multi_scale, or graph describe",
+        )  # fmt: skip
     from etesian.data.open import open_split
     from etesian.graph.build import check_settings
     from etesian.graph.store import graph_path, load_or_build
 
-    check_settings(config.graph)
+    if config.graph.existing is None:
+        check_settings(config.graph)
     cache = common.cache_dir()
     dataset = open_split("training", config.dataloader.training, cache)
     named = config.system.input.graph
-    path = output or (Path(named) if named else None)
+    path = output or (Path(named).expanduser() if named else None)
     graph = load_or_build(dataset.latitudes, dataset.longitudes, config.graph, path, cache)
     return graph, path or graph_path(cache, graph.fingerprint)
 

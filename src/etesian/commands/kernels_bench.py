@@ -265,20 +265,23 @@ def sizes_of(config: Config, *, with_edges: bool) -> tuple[Sizes, str]:
     A graph file that is there suffices. Else the dataset is opened, of which the coordinates are read only.
     """
     from etesian.data.open import open_split
+    from etesian.graph.existing import adapt
     from etesian.graph.icosphere import build_icosphere
     from etesian.graph.store import load_graph, load_or_build
     from etesian.kernels.bench.shapes import Sizes
 
     batch, path = config.dataloader.batch_size.training, config.system.input.graph
     file = Path(path).expanduser() if path is not None else None
-    if file is not None and file.is_file():
+    if file is not None and (file.is_file() or config.graph.existing):
         graph = load_graph(file)
+        if config.graph.existing:
+            graph = adapt(graph, config.graph.existing, str(file))
         members, source = 1, f"of {path}; no dataset is opened, one ensemble member is assumed"
     else:
         data = open_split("training", config.dataloader.training, common.cache_dir())
         members, source = int(data.shape[2]), "of the dataset and section graph"
         if not with_edges:
-            hidden = build_icosphere(config.graph.nodes.hidden.resolution).xyz.shape[0]
+            hidden = build_icosphere(config.graph.resolution).xyz.shape[0]
             return Sizes(len(data.latitudes), hidden, batch * members, {}), source
         graph = load_or_build(data.latitudes, data.longitudes, config.graph, file, common.cache_dir())
     edges = edges_of(graph) if with_edges else {}

@@ -70,7 +70,7 @@ def add_edges(graph: HeteroData, data_latlon: Floats, settings: GraphSettings) -
         Checked settings.
     """
     workers = torch.get_num_threads()
-    sphere = build_icosphere(settings.nodes.hidden.resolution)
+    sphere = build_icosphere(settings.resolution)
     xyz = {"data": to_xyz(data_latlon), "hidden": sphere.xyz}
     latlon = {"data": data_latlon, "hidden": to_latlon(sphere.xyz)}
     for name, values in latlon.items():
@@ -102,7 +102,7 @@ def check_settings(settings: GraphSettings) -> None:
     UserError
         If the edges ask for levels that the hidden nodes don't have.
     """
-    levels, resolution = settings.edges.hidden2hidden.scale_resolutions, settings.nodes.hidden.resolution
+    levels, resolution = settings.edges.hidden2hidden.scale_resolutions, settings.resolution
     key = "graph.edges.hidden2hidden.scale_resolutions"
     problems = []
     if levels is not None and not levels:
@@ -118,7 +118,7 @@ def check_settings(settings: GraphSettings) -> None:
 def fingerprint(latitudes: Floats, longitudes: Floats, settings: GraphSettings) -> str:
     """Return 32 hexadecimal digits that change with anything the graph is built from."""
     digest = hashlib.sha256()
-    digest.update(f"etesian graph {FORMAT} {settings.model_dump_json(exclude={'overwrite'})} ".encode())
+    digest.update(f"etesian graph {FORMAT} {settings.model_dump_json(exclude={'overwrite', 'existing'})} ".encode())
     for values in (latitudes, longitudes):
         digest.update(np.ascontiguousarray(values, dtype="<f8").tobytes())
     return digest.hexdigest()[:32]

@@ -18,6 +18,7 @@ from etesian.graph.attributes import edge_lengths
 from etesian.graph.build import build_graph
 from etesian.graph.build import fingerprint as graph_fingerprint
 from etesian.graph.edge_builders import EARTH_RADIUS_KM
+from etesian.graph.existing import adapt, check_data_nodes
 from etesian.graph.files import check_graph_file
 from etesian.graph.nodes import Floats, check_coordinates, to_xyz
 from etesian.schema.graph import GraphSettings
@@ -41,7 +42,8 @@ def load_or_build(
     settings : GraphSettings
         Section ``graph`` of the config; `overwrite` rebuilds in any case.
     path : Path or None
-        The graph's file; None keeps it under `cache_dir`, named by its fingerprint.
+        The graph's file; None keeps it under `cache_dir`, named by its fingerprint. With ``settings.existing`` it is
+        read as it is, and never written.
     cache_dir : Path
         The user's cache folder.
 
@@ -54,6 +56,11 @@ def load_or_build(
     if path is not None:
         check_path(path)
     latitudes, longitudes = check_coordinates(latitudes, longitudes)
+    if settings.existing is not None:
+        assert path is not None
+        graph = adapt(load_graph(path), settings.existing, str(path))
+        check_data_nodes(graph, latitudes, longitudes, str(path))
+        return graph
     wanted = graph_fingerprint(latitudes, longitudes, settings)
     target = graph_path(cache_dir, wanted) if path is None else path
     if not settings.overwrite:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from etesian.schema.base import Section
 
@@ -68,14 +68,48 @@ class EdgeAttributesSettings(Section):
     """Norm of its direction."""
 
 
-class GraphSettings(Section):
-    """The graph, rebuilt when anything it is made from changes."""
+class ExistingGraphSettings(Section):
+    """A graph file made elsewhere, such as by anemoi-graphs: which of its node sets are taken."""
 
-    nodes: NodesSettings
-    """Nodes."""
+    data_nodes: str = "data"
+    """Node set of the dataset's grid points."""
+    hidden_nodes: str = "hidden"
+    """Node set that the processor works on."""
+
+
+class GraphSettings(Section):
+    """The graph: built here, and rebuilt when anything it is made from changes; or a file that is used as it is."""
+
+    nodes: NodesSettings | None = None
+    """Nodes; null with ``existing``."""
     edges: EdgesSettings = EdgesSettings()
     """Edges."""
     edge_attributes: EdgeAttributesSettings = EdgeAttributesSettings()
     """What an edge carries."""
+    existing: ExistingGraphSettings | None = None
+    """Use the file ``system.input.graph`` as it is; null builds a graph. The choice ``graph=existing`` sets it."""
     overwrite: bool = False
     """Rebuild even where a cached graph fits."""
+
+    @model_validator(mode="after")
+    def _built_or_existing(self) -> GraphSettings:
+        if self.existing is None:
+            if self.nodes is None:
+                raise ValueError("graph.nodes is missing: a graph is built from it (graph=existing uses a file)")
+            return self
+        if self.nodes is not None:
+            raise ValueError(
+                "graph.nodes does nothing with graph.existing, which uses a file as it is: graph.nodes=null"
+            )
+        for name, default in (("edges", EdgesSettings()), ("edge_attributes", EdgeAttributesSettings())):
+            if getattr(self, name) != default:
+                raise ValueError(f"graph.{name} does nothing with graph.existing, which uses a file as it is")
+        if self.overwrite:
+            raise ValueError("graph.overwrite does nothing with graph.existing: the file is never replaced")
+        return self
+
+    @property
+    def resolution(self) -> int:
+        """Refinements of the hidden nodes of a graph that is built."""
+        assert self.nodes is not None
+        return self.nodes.hidden.resolution

@@ -19,7 +19,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
-    yield from _levels(config)
+    yield from _graph(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
         yield Problem(
             "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
@@ -204,8 +204,17 @@ def _length(config: Config) -> Iterator[Problem]:
         )
 
 
-def _levels(config: Config) -> Iterator[Problem]:
-    resolution, levels = config.graph.nodes.hidden.resolution, config.graph.edges.hidden2hidden.scale_resolutions
+def _graph(config: Config) -> Iterator[Problem]:
+    if config.graph.existing is not None:
+        if config.system.input.graph is None:
+            yield Problem(
+                "graph.existing uses the file system.input.graph, which is null",
+                "system.input.graph",
+                "the path of a graph file, *.pt",
+                "system.input.graph=graph.pt, or graph=multi_scale builds one",
+            )
+        return
+    resolution, levels = config.graph.resolution, config.graph.edges.hidden2hidden.scale_resolutions
     if wrong := [level for level in levels or () if not 0 <= level <= resolution]:
         yield Problem(
             f"graph.edges.hidden2hidden.scale_resolutions names {', '.join(map(str, wrong))}:"

@@ -107,6 +107,23 @@ def position_in_data(checkpoint: dict[str, Any]) -> tuple[int, int]:
         raise UserError(what, where="loops", mend=EARLIER) from cause
 
 
+def check_not_imported(path: Path, checkpoint: dict[str, Any]) -> None:
+    """Check that a checkpoint has the state of an optimiser to go on from: an imported one has weights alone.
+
+    Raises
+    ------
+    UserError
+        If it has not.
+    """
+    if origin := checkpoint["etesian"]["run"].get("imported"):
+        raise UserError(
+            f"{path} was imported from {origin}: it holds weights, but no state of an optimiser to go on from",
+            where="training.load_weights_only",
+            allowed="true",
+            mend="training.load_weights_only=true",
+        )
+
+
 def checkpoint_callbacks(settings: CheckpointSettings, folder: Path) -> list[Callback]:
     """Make the callbacks that write ``best.ckpt``, ``last.ckpt`` and the periodic checkpoints of the config."""
     common: dict[str, Any] = {"dirpath": folder, "auto_insert_metric_name": False, "enable_version_counter": False}

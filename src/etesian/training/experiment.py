@@ -22,7 +22,8 @@ from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.variables import Variables
 from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
-from etesian.graph.build import check_settings
+from etesian.graph.build import DATA_TO_HIDDEN, HIDDEN_TO_DATA, HIDDEN_TO_HIDDEN, check_settings
+from etesian.graph.existing import check_edge_sets
 from etesian.graph.nodes import check_coordinates
 from etesian.graph.store import check_path, load_or_build
 from etesian.inference.climatology import check_coverage, check_size
@@ -247,10 +248,17 @@ def _check_processors(experiment: Experiment) -> None:
 
 
 def _check_graph(experiment: Experiment) -> None:
-    check_settings(experiment.config.graph)
+    config = experiment.config
+    if config.graph.existing is not None:  # read and compared now, so that a graph of another grid stops at the door
+        wanted = {DATA_TO_HIDDEN, HIDDEN_TO_DATA}
+        if hasattr(config.model.edge_trainable_parameters, "hidden2hidden"):  # the processor goes along edges
+            wanted.add(HIDDEN_TO_HIDDEN)
+        check_edge_sets(experiment.load_graph(), wanted, str(config.system.input.graph))
+        return
+    check_settings(config.graph)
     check_coordinates(experiment.splits.training.latitudes, experiment.splits.training.longitudes)
-    if experiment.config.system.input.graph is not None:
-        check_path(Path(experiment.config.system.input.graph).expanduser())
+    if config.system.input.graph is not None:
+        check_path(Path(config.system.input.graph).expanduser())
 
 
 def _check_climatology(experiment: Experiment) -> None:

@@ -33,7 +33,14 @@ from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
-from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks, position_in_data
+from etesian.training.checkpoints import (
+    LAST,
+    AtomicCheckpointIO,
+    RunState,
+    check_not_imported,
+    checkpoint_callbacks,
+    position_in_data,
+)
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
@@ -297,6 +304,7 @@ def _prepare_start(
     if config.training.load_weights_only and not resumes:
         module.load_state_dict(checkpoint["state_dict"])
         return None, f"new, with the weights of {start}"
+    check_not_imported(start, checkpoint)
     datamodule.resume_at = position_in_data(checkpoint)
     if not resumes:
         return start, f"new, goes on from {start} at step {step}"

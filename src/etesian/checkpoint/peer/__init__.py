@@ -1,0 +1,1 @@
+"""Checkpoints of anemoi-training and anemoi-models, read without running their code."""
