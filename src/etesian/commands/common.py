@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from etesian.compose import Composed
     from etesian.schema.config import Config
     from etesian.training.experiment import Experiment
+    from etesian.training.ranks import Ranks
+    from etesian.training.slurm_task import SlurmTask
 
 HYDRA_EPILOG = """overrides:
   key=value               set a key:               training.max_epochs=3
@@ -161,7 +163,28 @@ def local_rank() -> int:
     return int(told)
 
 
-def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
+def slurm_task() -> SlurmTask | None:
+    """Return what Slurm calls this process; None where ``srun`` did not start it.
+
+    Raises
+    ------
+    UserError
+        If it runs in a batch job of several tasks all the same: the others would be waited for in vain.
+    """
+    from etesian.training.slurm_task import SlurmTask
+
+    task, tasks = SlurmTask.read(os.environ), os.environ.get("SLURM_NTASKS", "1")
+    interactive = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")
+    if task is None and "SLURM_JOB_ID" in os.environ and int(tasks) > 1 and not interactive:
+        raise UserError(
+            f"this is a Slurm job of {tasks} tasks, and srun did not start this process: it would wait for the others",
+            where="the batch script",
+            mend="srun anemoi-training train ...",
+        )
+    return task
+
+
+def check_experiment(config: Config, composed: Composed, cache_dir: Path, ranks: Ranks | None = None) -> Experiment:
     """Check a config against the machine, the kernels and the dataset.
 
     What kernels measure, and what is compiled, is kept in `cache_dir`.
@@ -181,4 +204,5 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Exp
         overrides=composed.overrides,
         preset_slots=composed.preset_slots,
         local_rank=local_rank(),
+        ranks=ranks,
     )
