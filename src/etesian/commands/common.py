@@ -184,10 +184,13 @@ def slurm_task() -> SlurmTask | None:
     return task
 
 
-def check_experiment(config: Config, composed: Composed, cache_dir: Path, ranks: Ranks | None = None) -> Experiment:
+def check_experiment(
+    config: Config, composed: Composed, cache_dir: Path, ranks: Ranks | None = None, *, here: bool = True
+) -> Experiment:
     """Check a config against the machine, the kernels and the dataset.
 
-    What kernels measure, and what is compiled, is kept in `cache_dir`.
+    What kernels measure, and what is compiled, is kept in `cache_dir`. With `here` false the run takes place on another
+    machine, whose GPUs this one may lack: kernels of a GPU are resolved, and not tried.
 
     See :func:`etesian.training.experiment.check_experiment`.
     """
@@ -205,4 +208,5 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path, ranks:
         preset_slots=composed.preset_slots,
         local_rank=local_rank(),
         ranks=ranks,
+        here=here,
     )

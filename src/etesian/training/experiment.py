@@ -122,6 +122,7 @@ def check_experiment(
     local_rank: int = 0,
     probe: bool = True,
     ranks: Ranks | None = None,
+    here: bool = True,
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -143,6 +144,8 @@ def check_experiment(
         Try the kernels and their compilation; without, they are only resolved.
     ranks : Ranks, optional
         The processes of this run, where Slurm started several: none opens data before all have tried their kernels.
+    here : bool
+        Whether the run takes place on this machine; if not, a GPU is not looked for, and its kernels are not tried.
 
     Raises
     ------
@@ -150,6 +153,9 @@ def check_experiment(
         With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
         all that the dataset tells.
     """
+    if not here and config.system.hardware.accelerator != "cpu":
+        kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
+        return check_data(config, kernels, torch.device("cpu"), cache_dir)
     with agreeing(ranks):
         kernels, device = check_kernels(
             config, preset=preset, overrides=overrides, preset_slots=preset_slots, local_rank=local_rank, probe=probe

@@ -158,6 +158,24 @@ class RunLock:
                 continue
 
 
+def check_free(run: RunFolder) -> None:
+    """Check, without taking it, that no process that can be told to live holds a run.
+
+    Raises
+    ------
+    UserError
+        If one does.
+    """
+    file = run.path / NAME
+    found = _read(file)
+    if found and stale_because(found, time.time() - file.stat().st_mtime) is None:
+        raise UserError(
+            f"run {run.run_id!r} is being trained by {_owner(found)}",
+            where=str(file),
+            mend="wait for it (--after JOBID), end it, or start another run: training.run_id=NAME",
+        )
+
+
 def stale_because(
     lock: dict[str, Any], silence: float, task: SlurmTask | None = None, dead_after: float = DEAD_AFTER
 ) -> str | None:
