@@ -30,7 +30,9 @@ KINDS = ("training", "inference", "processor")
 
 COMPONENTS = ("encoder", "processor", "decoder")
 SAME = (
-    "data", "graph", "task", "dataloader.batch_size", "training.optimization", "training.training_loss",
+    "data", "graph", "task", "dataloader.batch_size", "training.optimization.lr", "training.optimization.lr_scheduler",
+    *(f"training.optimization.optimizer.{key}" for key in ("kind", "betas", "eps", "weight_decay")),
+    "training.training_loss",
     "training.scalers", "training.gradient_clip", "training.accum_grad_batches", "training.precision",
     "training.deterministic", "model.kind", "model.num_channels", "model.latent_skip", "model.residual",
     "model.node_trainable_parameters", "model.edge_trainable_parameters", "model.processor.num_layers",

@@ -52,12 +52,15 @@ OWN: dict[str, dict[str, list[str]]] = {
         "as shipped": [],
         "triton": TRITON,
         "triton+blocks": BLOCKS,
+        "h200": ["system=h200"],
     },
     "n320": {
         "as shipped": [],
         "triton": TRITON,
         "triton+blocks": BLOCKS,
         "triton+blocks kept": [*BLOCKS, *KEEP_LAYERS, *KEEP_MAPPERS],
+        "h200": ["system=h200"],
+        "h200 kept": ["system=h200", *KEEP_LAYERS, *KEEP_MAPPERS],
     },
     "processor": {
         "as shipped": [],

@@ -15,7 +15,7 @@ from torch import Tensor
 FEW, MANY = 16, 32
 """Nodes of a block: many of nodes that have few edges, so that a block has enough of them."""
 
-_FEW_EDGES = 5
+FEW_EDGES = 5
 """Edges a node below which blocks hold `MANY`."""
 
 SLOTS = 16
@@ -109,7 +109,7 @@ def make_tiles(
     pointers, edge = _pointers(torch.bincount(dst, minlength=num_dst)), torch.arange(dst.numel())
     number = edge - pointers[dst]
     number = number.to(torch.int16 if number.numel() == 0 or int(number.max()) < 2**15 else torch.int32)
-    dst_rows, src_rows = (MANY if dst.numel() < _FEW_EDGES * nodes else FEW for nodes in (num_dst, num_src))
+    dst_rows, src_rows = (MANY if dst.numel() < FEW_EDGES * nodes else FEW for nodes in (num_dst, num_src))
     return EdgeTiles(
         _nodes(dst_order, num_dst, dst_rows),
         *_tiles(dst_rank[dst], src, src_rank, num_dst, dst_rows, number),

@@ -85,7 +85,7 @@ class TritonGraphAttention(nn.Module):
             edge_weight,
             edge_bias,
             edges.dst,
-            edges.tiles.tensors(),
+            *edges.tiles.tensors(),
             edges.most,
             self.tune,
         )

@@ -9,12 +9,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels.edges import edges_kernel
-from etesian.kernels.triton_kernels.launch import NODES, Call, Sizes, rows, wide
+from etesian.kernels.triton_kernels.launch import NODES, OF_NODES, PAIRS, PRODUCTS, Call, Sizes, cdiv, rows, wide
 from etesian.kernels.triton_kernels.slopes import slopes_kernel
 from etesian.kernels.triton_kernels.sources import sources_kernel
 from etesian.kernels.triton_kernels.tuning import Cut
@@ -41,8 +40,8 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def backward(
-    grad: Tensor, alphas: Tensor, projected_query: Tensor, inputs: Inputs, dst: Tensor, tiles: EdgeTiles, most: int,
-    needed: Needed, *, measure: bool,
+    grad: Tensor, alphas: Tensor, projected_query: Tensor, inputs: Inputs, dst: Tensor, tiles: EdgeTiles,
+    most: int, needed: Needed, *, measure: bool,
 ) -> list[Tensor]:  # fmt: skip
     """Return the gradients of the inputs, in order; one that is not asked for is empty."""
     query, key, value, attributes, weight, bias = inputs
@@ -98,7 +97,7 @@ class _Backward(Call):
         slopes_kernel[sizes.num_dst,](
             alphas, slopes, projected_grad, self.pad(attributes), self.tiles.edge_ptr, kept, by_alpha, by_ds,
             sizes.num_edges, SCALE=1 / math.sqrt(sizes.channels), OF_WEIGHT=of_weight,
-            **self.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+            **self.constants(OF_NODES), num_warps=1, num_stages=1,
         )  # fmt: skip
         return kept, by_alpha, by_ds
 
@@ -108,11 +107,9 @@ class _Backward(Call):
         """Return the gradient of the attributes, [M, D]."""
         sizes = self.sizes
         of_attributes = torch.empty(attributes.shape, dtype=attributes.dtype, device=attributes.device)
-        constants = self.constants("FEATURES", "FEATURE_BLOCK")
-        del constants["PRECISION"]
-        edges_kernel[triton.cdiv(sizes.num_edges, EDGE_ROWS),](
+        edges_kernel[cdiv(sizes.num_edges, EDGE_ROWS),](
             kept, projected_grad, projected_query, dst, of_attributes, sizes.num_edges,
-            **constants, ROWS=EDGE_ROWS, num_warps=2,
+            **self.constants("HEADS FEATURES FEATURE_BLOCK WIDE"), ROWS=EDGE_ROWS, num_warps=2,
         )  # fmt: skip
         return of_attributes
 
@@ -120,13 +117,13 @@ class _Backward(Call):
         """Return the gradients of key and value."""
         sizes = self.sizes
         of_key, of_value = (torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (key, value))
-        blocks = triton.cdiv(sizes.num_src, self.tiles.src_rows)
+        blocks = cdiv(sizes.num_src, self.tiles.src_rows)
 
         def run(cut: Cut) -> None:
             sources_kernel[blocks * sizes.heads,](
                 kept, query, grad, *self.by_src, of_key, of_value,
                 sizes.num_edges, blocks, query.stride(0), grad.stride(0),
-                ROWS=self.tiles.src_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+                ROWS=self.tiles.src_rows, **self.constants(PAIRS), **cut.options(),
             )  # fmt: skip
 
         self.cut("source_gradients", run)
@@ -138,15 +135,15 @@ class _Backward(Call):
         Parts of the nodes are summed up side by side, then the parts; their number depends on the shapes alone.
         """
         sizes = self.sizes
-        parts = max(1, min(triton.cdiv(sizes.num_dst, NODES), PROGRAMS // sizes.heads))
-        nodes_a_part = triton.cdiv(triton.cdiv(sizes.num_dst, parts), NODES) * NODES
-        parts = triton.cdiv(sizes.num_dst, nodes_a_part)
+        parts = max(1, min(cdiv(sizes.num_dst, NODES), PROGRAMS // sizes.heads))
+        nodes_a_part = cdiv(cdiv(sizes.num_dst, parts), NODES) * NODES
+        parts = cdiv(sizes.num_dst, nodes_a_part)
         width = sizes.heads * sizes.channels
         weight_parts = query.new_empty((parts, width, sizes.features), dtype=wide(sizes.dtype))
         bias_parts = query.new_empty((parts, width), dtype=wide(sizes.dtype))
         weights_kernel[parts * sizes.heads,](
             grad, query, by_alpha, by_ds, self.tiles.edge_ptr, weight_parts, bias_parts,
             sizes.num_dst, parts, nodes_a_part, grad.stride(0), query.stride(0), NODES=NODES,
-            **self.constants("CHANNELS", "FEATURES", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2, num_stages=3,
+            **self.constants(f"{PRODUCTS} FEATURES"), num_warps=2, num_stages=2,
         )  # fmt: skip
         return weight_parts.sum(0), bias_parts.sum(0)

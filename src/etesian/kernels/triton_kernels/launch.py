@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor, nn
 
@@ -26,6 +25,10 @@ NODES = 32
 """Nodes that a small product takes at a time; fewer than 64, so that a warp multiplies by itself."""
 EDGES = (16, 32)
 """Edges into a node that are taken at a time: the smaller number, unless nodes have more of them."""
+PAIRS = "HEADS CHANNELS CHANNEL_BLOCK WIDE PRECISION"
+PRODUCTS = f"{PAIRS} FEATURE_BLOCK"
+OF_NODES = "HEADS HEAD_BLOCK FEATURE_BLOCK EDGES ONCE WIDE PRECISION"
+"""What kernels of some kinds are compiled for."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,21 @@ class Sizes:
     @property
     def channel_block(self) -> int:
         """Channels of a tile: a power of two, 16 or more, as matrix units want it."""
-        return max(16, triton.next_power_of_2(self.channels))
+        return max(16, _power_of_two(self.channels))
 
     @property
     def feature_block(self) -> int:
         """Features of a tile, likewise."""
-        return max(16, triton.next_power_of_2(self.features))
+        return max(16, _power_of_two(self.features))
+
+
+def cdiv(count: int, size: int) -> int:
+    """Return how many pieces of a size hold a count."""
+    return -(-count // size)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -97,8 +109,14 @@ class Call:
 
     def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
         self.sizes, self.tiles, self.measure = sizes, tiles, measure
-        self.edges_at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
-        self.at_once = most <= self.edges_at_a_time
+        at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
+        self.known = {
+            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
+            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
+            "HEAD_BLOCK": max(16, _power_of_two(sizes.heads)), "EDGES": at_a_time, "ONCE": most <= at_a_time,
+            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
+            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
+        }  # fmt: skip
         self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
         self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
 
@@ -109,19 +127,9 @@ class Call:
                     sizes.channels, sizes.features, sizes.channel_block)  # fmt: skip
         run(tuning.choose(work, run, measure=self.measure))
 
-    def constants(self, *names: str) -> dict[str, Any]:
-        """Return what a kernel is compiled for: numbers of that name, and how it computes."""
-        sizes = self.sizes
-        known = {
-            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
-            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
-            "HEAD_BLOCK": max(16, triton.next_power_of_2(sizes.heads)),
-            "EDGES": self.edges_at_a_time, "ONCE": self.at_once,
-        }  # fmt: skip
-        return {name: known[name] for name in ("HEADS", *names)} | {
-            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
-            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
-        }
+    def constants(self, names: str) -> dict[str, Any]:
+        """Return what a kernel is compiled for, by name."""
+        return {name: self.known[name] for name in names.split()}
 
     def pad(self, attributes: Tensor) -> Tensor:
         """Return the attributes with zeros behind, [M, feature_block]."""
@@ -136,22 +144,22 @@ class Call:
     def project(self, x: Tensor, weight: Tensor, projected: Tensor) -> None:
         """Compute x W of the destinations, [N_dst, H, D with zeros behind]."""
         sizes = self.sizes
-        blocks = triton.cdiv(sizes.num_dst, NODES)
+        blocks = cdiv(sizes.num_dst, NODES)
         project_kernel[blocks * sizes.heads,](
             x, weight, projected, sizes.num_dst, blocks, x.stride(0), NODES=NODES,
-            **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), num_warps=2,
+            **self.constants(PRODUCTS), num_warps=2,
         )  # fmt: skip
 
     def pairs(self, kernel: str, x: Tensor, y: Tensor, scale: float) -> Tensor:
         """Return ``scale x_i . y_j`` for each edge from j to i, [H, M]."""
         sizes = self.sizes
         products = x.new_empty((sizes.heads, sizes.num_edges), dtype=wide(sizes.dtype))
-        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             pairs_kernel[blocks * sizes.heads,](
                 x, y, *self.by_dst, products, sizes.num_edges, blocks, x.stride(0), y.stride(0), SCALE=scale,
-                ROWS=self.tiles.dst_rows, **self.constants("CHANNELS", "CHANNEL_BLOCK"), **cut.options(),
+                ROWS=self.tiles.dst_rows, **self.constants(PAIRS), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -166,14 +174,14 @@ class Call:
         """
         sizes = self.sizes
         out = y.new_empty((sizes.num_dst, sizes.heads, sizes.channels), dtype=sizes.dtype)
-        blocks = triton.cdiv(sizes.num_dst, self.tiles.dst_rows)
+        blocks = cdiv(sizes.num_dst, self.tiles.dst_rows)
 
         def run(cut: Cut) -> None:
             sums_kernel[blocks * sizes.heads,](
                 factors, y, of_attributes, weight, weight if bias is None else bias, *self.by_dst, out,
                 sizes.num_edges, blocks, y.stride(0), BIAS=bias is not None, ROWS=self.tiles.dst_rows,
                 STRIDE=2 if factors.dim() == 3 else 1,
-                **self.constants("CHANNELS", "CHANNEL_BLOCK", "FEATURE_BLOCK"), **cut.options(),
+                **self.constants(PRODUCTS), **cut.options(),
             )  # fmt: skip
 
         self.cut(kernel, run)
@@ -199,6 +207,6 @@ def forward(
     sums = torch.empty_like(projected)
     softmax_kernel[sizes.num_dst,](
         alphas, projected, attributes, tiles.edge_ptr, sums, sizes.num_edges, SCALE=scale,
-        **call.constants("HEAD_BLOCK", "FEATURE_BLOCK", "EDGES", "ONCE"), num_warps=1,
+        **call.constants(OF_NODES), num_warps=1, num_stages=1,
     )  # fmt: skip
     return call.sums("outputs", alphas, value, sums, weight, bias), alphas, projected

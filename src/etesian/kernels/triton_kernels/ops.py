@@ -1,13 +1,14 @@
 """The attention as operators of torch: what ``torch.compile`` takes as they are, and autograd differentiates.
 
 ``etesian::graph_attention`` and ``etesian::graph_attention_backward`` take the tensors of an
-:class:`etesian.graph.edges.Edges` one by one. No operator changes an input, waits for the device, or adds up in an
+:class:`etesian.graph.tiles.EdgeTiles` one by one. No operator changes an input, waits for the device, or adds up in an
 order that depends on which program is first: the same input gives the same bits.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -22,153 +23,124 @@ INTERPRETED = not isinstance(pairs_kernel, triton.runtime.JITFunction)
 """Whether Triton's interpreter runs the kernels, on a CPU, as ``TRITON_INTERPRET=1`` asks."""
 
 
-@torch.library.custom_op("etesian::graph_attention", mutates_args=())
-def graph_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    edge_attr: Tensor,
-    edge_weight: Tensor,
-    edge_bias: Tensor | None,
-    dst: Tensor,
-    tiles: list[Tensor],
-    most: int,
-    tune: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attend over edges that are sorted by destination.
+_INPUTS = "Tensor query, Tensor key, Tensor value, Tensor edge_attr, Tensor edge_weight, Tensor? edge_bias"
+_EDGES = ", ".join(f"Tensor {field.name}" for field in fields(EdgeTiles))
+_NUM_TILES = len(fields(EdgeTiles))
 
-    Parameters
-    ----------
-    query, key, value, edge_attr, edge_weight, edge_bias
-        As in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
-    dst : Tensor, shape (M,)
-        Destination of each edge.
-    tiles : list of Tensor
-        The edges, as :meth:`etesian.graph.tiles.EdgeTiles.tensors` lists them.
-    most : int
-        Edges into a node at most.
-    tune : bool
-        As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
+FORWARD, BACKWARD = "etesian::graph_attention", "etesian::graph_attention_backward"
+torch.library.define(FORWARD, f"({_INPUTS}, Tensor dst, {_EDGES}, int most, bool tune) -> (Tensor, Tensor, Tensor)")
+torch.library.define(
+    BACKWARD,
+    f"(Tensor grad, Tensor alphas, Tensor projected, {_INPUTS}, Tensor dst, {_EDGES}, int most, bool[] needed, "
+    "bool tune) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+graph_attention = torch.ops.etesian.graph_attention.default
+"""Attend over edges that are sorted by destination.
 
-    Returns
-    -------
-    out : Tensor, shape (N_dst, H, C)
-        In the dtype of the query.
-    alphas : Tensor, shape (H, M)
-        The weights of the edges, for the backward pass.
-    projected : Tensor, shape (N_dst, H, D with zeros behind)
-        q W, likewise.
+Parameters
+----------
+query, key, value, edge_attr, edge_weight, edge_bias
+    As in :data:`etesian.kernels.slots.GRAPH_ATTENTION_CALL`.
+dst : Tensor, shape (M,)
+    Destination of each edge.
+dst_nodes, ..., edge_ptr : Tensor
+    The edges in tiles, the attributes of :class:`etesian.graph.tiles.EdgeTiles` in their order.
+most : int
+    Edges into a node at most.
+tune : bool
+    As for :func:`etesian.kernels.triton_kernels.tuning.choose`.
 
-    Raises
-    ------
-    RuntimeError
-        If the tensors are on a device that Triton has no kernels for.
-    """
+Returns
+-------
+out : Tensor, shape (N_dst, H, C)
+    In the dtype of the query.
+alphas : Tensor, shape (H, M)
+    The weights of the edges, for the backward pass.
+projected : Tensor, shape (N_dst, H, D with zeros behind)
+    q W, likewise.
+
+Raises
+------
+RuntimeError
+    If the tensors are on a device that Triton has no kernels for.
+"""
+graph_attention_backward = torch.ops.etesian.graph_attention_backward.default
+"""Return the gradients of query, key, value, edge attributes, weight and bias.
+
+Parameters
+----------
+grad : Tensor, shape (N_dst, H, C)
+    Gradient of the output.
+alphas, projected : Tensor
+    What the forward operator returned beside the output.
+query, ..., edge_ptr, most
+    What it was called with.
+needed : list of bool
+    Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What is
+    not asked for is empty.
+tune : bool
+    As in the forward pass.
+"""
+
+
+@torch.library.impl(FORWARD, "default")
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, edge_attr: Tensor, edge_weight: Tensor, edge_bias: Tensor | None,
+    dst: Tensor, *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    *tiles, most, tune = rest
     with _on(query):
         return launch.forward(
             query, key, value, edge_attr, edge_weight, edge_bias, EdgeTiles(*tiles), most, measure=tune
-        )
+        )  # fmt: skip
 
 
-@graph_attention.register_fake
-def _(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    edge_attr: Tensor,
-    edge_weight: Tensor,
-    edge_bias: Tensor | None,
-    dst: Tensor,
-    tiles: list[Tensor],
-    most: int,
-    tune: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+@torch.library.register_fake(FORWARD)
+def _(query: Tensor, key: Tensor, value: Tensor, edge_attr: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     sizes = launch.Sizes.of(query, key, edge_attr)
+    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     alphas = query.new_empty((sizes.heads, sizes.num_edges), dtype=launch.wide(query.dtype))
     return out, alphas, query.new_empty((sizes.num_dst, sizes.heads, sizes.feature_block))
 
 
-@torch.library.custom_op("etesian::graph_attention_backward", mutates_args=())
-def graph_attention_backward(
-    grad: Tensor,
-    alphas: Tensor,
-    projected: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    edge_attr: Tensor,
-    edge_weight: Tensor,
-    edge_bias: Tensor | None,
-    dst: Tensor,
-    tiles: list[Tensor],
-    most: int,
-    needed: list[bool],
-    tune: bool,
-) -> list[Tensor]:
-    """Return the gradients of query, key, value, edge attributes, weight and bias.
-
-    Parameters
-    ----------
-    grad : Tensor, shape (N_dst, H, C)
-        Gradient of the output.
-    alphas, projected : Tensor
-        What :func:`graph_attention` returned beside the output.
-    query, key, value, edge_attr, edge_weight, edge_bias, dst, tiles, most, tune
-        What it was called with.
-    needed : list of bool
-        Whether the gradient is asked for of the query, of key and value, of the attributes, of weight and bias. What
-        is not asked for may be empty.
-    """
-    inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
-    with _on(query):
-        return backward.backward(
-            grad, alphas, projected, inputs, dst, EdgeTiles(*tiles), most, backward.Needed(*needed), measure=tune
+@torch.library.impl(BACKWARD, "default")
+def _(grad: Tensor, alphas: Tensor, projected: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    *inputs, dst = rest[:7]
+    tiles, (most, needed, tune) = EdgeTiles(*rest[7:-3]), rest[-3:]
+    with _on(grad):
+        return tuple(
+            backward.backward(
+                grad, alphas, projected, tuple(inputs), dst, tiles, most, backward.Needed(*needed), measure=tune
+            )
         )  # fmt: skip
 
 
-@graph_attention_backward.register_fake
-def _(
-    grad: Tensor,
-    alphas: Tensor,
-    projected: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    edge_attr: Tensor,
-    edge_weight: Tensor,
-    edge_bias: Tensor | None,
-    dst: Tensor,
-    tiles: list[Tensor],
-    most: int,
-    needed: list[bool],
-    tune: bool,
-) -> list[Tensor]:
-    inputs = (query, key, value, edge_attr, edge_weight, edge_bias)
+@torch.library.register_fake(BACKWARD)
+def _(grad: Tensor, alphas: Tensor, projected: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    inputs, needed = rest[:6], rest[-2]
     asked = backward.asked(inputs, backward.Needed(*needed))
-    return [t.new_empty(t.shape) if wanted else query.new_empty(0) for t, wanted in asked]
+    return tuple(t.new_empty(t.shape) if wanted else grad.new_empty(0) for t, wanted in asked)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, tiles, ctx.most, ctx.tune = inputs
+    *tensors, ctx.most, ctx.tune = inputs
     _, *kept = output
-    ctx.save_for_backward(*kept, *tensors, *tiles)
+    ctx.save_for_backward(*kept, *tensors)
     ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    (alphas, projected, *tensors), tiles = ctx.saved_tensors[:9], list(ctx.saved_tensors[9:])
+def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    others = [None] * (_NUM_TILES + 3)  # the destinations, the tiles, how many edges, and whether to tune
     if grad is None:
-        return (*[None] * 7, [None] * len(tiles), None, None)
+        return (*[None] * 6, *others)
     asked = ctx.needs_input_grad[:6]
     needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, alphas, projected, *tensors, tiles, ctx.most, needed, ctx.tune)
-    gradients = [g if wanted else None for g, wanted in zip(gradients, asked, strict=True)]
-    return (*gradients, None, [None] * len(tiles), None, None)
+    gradients = graph_attention_backward(grad, *ctx.saved_tensors, ctx.most, needed, ctx.tune)
+    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *others)
 
 
-graph_attention.register_autograd(_backward, setup_context=_save)
+torch.library.register_autograd(FORWARD, _backward, setup_context=_save)
 
 
 def _on(tensor: Tensor) -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from etesian.kernels.triton_kernels.tiles import load_attributes, load_heads, multiply, store_heads
+from etesian.kernels.triton_kernels.tiles import load_attributes, load_heads, multiply, store_heads, store_pairs
 
 
 @triton.jit
@@ -42,8 +42,7 @@ def slopes_kernel(
         alpha = tl.load(alphas + place, mask=mask, other=0.0)
         slope = tl.load(slopes + place, mask=mask, other=0.0) + multiply(g, tl.trans(a), WIDE, PRECISION)
         ds = alpha * (slope - tl.sum(alpha * slope, axis=1)[:, None]) * SCALE
-        tl.store(kept + place * 2, alpha.to(kept.dtype.element_ty), mask=mask)
-        tl.store(kept + place * 2 + 1, ds.to(kept.dtype.element_ty), mask=mask)
+        store_pairs(kept, place, alpha, ds, mask)
         ds_a = multiply(ds, a.to(WIDE), WIDE, PRECISION)
         if OF_WEIGHT:
             alpha_a = multiply(alpha, a.to(WIDE), WIDE, PRECISION)
@@ -67,8 +66,7 @@ def slopes_kernel(
             alpha = tl.load(alphas + place, mask=mask, other=0.0)
             slope = tl.load(slopes + place, mask=mask, other=0.0)
             ds = alpha * (slope - mean[:, None]) * SCALE
-            tl.store(kept + place * 2, alpha.to(kept.dtype.element_ty), mask=mask)
-            tl.store(kept + place * 2 + 1, ds.to(kept.dtype.element_ty), mask=mask)
+            store_pairs(kept, place, alpha, ds, mask)
             ds_a += multiply(ds, a.to(WIDE), WIDE, PRECISION)
             if OF_WEIGHT:
                 alpha_a += multiply(alpha, a.to(WIDE), WIDE, PRECISION)

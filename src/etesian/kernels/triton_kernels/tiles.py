@@ -93,6 +93,13 @@ def load_attributes(attributes, edge, end, feature, FEATURE_BLOCK: tl.constexpr)
 
 
 @triton.jit
+def store_pairs(kept, place, x, y, mask):
+    """Store x and y of some edges side by side into [H, M, 2]."""
+    both = tl.join(x, y).to(kept.dtype.element_ty)
+    tl.store((kept + place * 2)[:, :, None] + tl.arange(0, 2)[None, None, :], both, mask=mask[:, :, None])
+
+
+@triton.jit
 def multiply(x, y, WIDE: tl.constexpr, PRECISION: tl.constexpr):
     """Return ``x y``, added up in `WIDE`; numbers of 16 bits as they are, if both are of one kind, else as `WIDE`."""
     if x.dtype != y.dtype:

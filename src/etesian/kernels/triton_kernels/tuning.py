@@ -19,12 +19,10 @@ from typing import Any
 import torch
 
 from etesian.files import write_json
+from etesian.graph.tiles import FEW_EDGES
 
 KERNELS = ("scores", "outputs", "slopes", "query_gradient", "source_gradients")
 """The kernels that have a choice."""
-
-CACHE_BYTES = 32 * 2**20
-"""Rows that are fetched again and again should fit into this: about what the last cache of a card holds."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,9 @@ def fixed(cut: Cut) -> Iterator[None]:
 
 def by_table(work: Work) -> Cut:
     """Return the cut for some work; it depends on shapes and dtype alone."""
-    return Cut(warps=_warps(work), stages=3 if work.kernel == "source_gradients" else 2)
+    nodes = work.others if work.kernel == "source_gradients" else work.nodes
+    one_tile = work.edges < FEW_EDGES * nodes  # a block has about one tile: there is nothing to read ahead
+    return Cut(warps=_warps(work), stages=1 if one_tile else 2)
 
 
 def candidates(work: Work) -> list[Cut]:

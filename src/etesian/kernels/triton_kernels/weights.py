@@ -25,7 +25,7 @@ def weights_kernel(
     part, head = place_of(tl.program_id(0), parts, HEADS, True)
     channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)
     of_weight = tl.zeros([CHANNEL_BLOCK, FEATURE_BLOCK], dtype=WIDE)
-    of_bias = tl.zeros([CHANNEL_BLOCK], dtype=WIDE)
+    of_bias = tl.zeros([CHANNEL_BLOCK, FEATURE_BLOCK], dtype=WIDE)  # in the first column; a product, as the others are
     end = tl.minimum((part + 1) * nodes_a_part, num_dst)
     for first in range(part * nodes_a_part, end, NODES):
         node = first + tl.arange(0, NODES)
@@ -39,8 +39,9 @@ def weights_kernel(
         of_weight += multiply(tl.trans(q), ds_a, WIDE, PRECISION)
         begin = tl.load(pointers + node, mask=there, other=0)
         has_edges = tl.load(pointers + node + 1, mask=there, other=0) > begin
-        of_bias += tl.sum(tl.where(has_edges[:, None], g.to(WIDE), 0.0), axis=0)
+        counted = (has_edges[:, None] & (feature == 0)[None, :]).to(g.dtype)
+        of_bias += multiply(tl.trans(g), counted, WIDE, PRECISION)
     place = (part * HEADS + head) * CHANNELS + channel
-    tl.store(bias_parts + place, of_bias, mask=channel < CHANNELS)
+    tl.store(bias_parts + place, tl.sum(of_bias, axis=1), mask=channel < CHANNELS)
     mask = (channel < CHANNELS)[:, None] & (feature < FEATURES)[None, :]
     tl.store(weight_parts + place[:, None] * FEATURES + feature[None, :], of_weight, mask=mask)
