@@ -61,6 +61,11 @@ def state(cluster: dict[str, str], job: str) -> str:
     return ",".join(re.findall(r"JobState=(\w+)", said.stdout))
 
 
+def status(cluster: dict[str, str], job: str) -> str:
+    said = subprocess.run(["scontrol", "show", "job", job], env=cluster, capture_output=True, text=True, check=True)
+    return re.findall(r"\bExitCode=(\S+)", said.stdout)[0]
+
+
 def wait(cluster: dict[str, str], job: str) -> str:
     """Wait for the end of a job and return its state."""
     deadline = time.monotonic() + 500
@@ -95,6 +100,7 @@ def test_two_nodes_train_and_a_second_job_on_their_run_is_refused(cluster: dict[
 def test_a_kernel_that_is_wrong_ends_all(cluster: dict[str, str], tmp_path: Path) -> None:
     job = by_hand(cluster, tmp_path, "model.layer_kernels.LayerNorm._target_=torch.nn.RMSNrom")
     assert wait(cluster, job) == "FAILED"
+    assert status(cluster, job) == "2:0"
     log = (tmp_path / "log").read_text()
     assert log.count("torch.nn.RMSNrom can't be imported") == 1
     assert "Traceback" not in log

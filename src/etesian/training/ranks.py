@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -130,7 +131,12 @@ class Ranks:
         return UserError.collect([*error.problems, Problem(said, f"job {self.task.name}")])
 
     def leave(self, status: int) -> bool:
-        """Tell the others that this process ends, wait until they heard of it, and return whether it is the first."""
+        """Tell the others that this process ends, wait until they heard of it, and return whether it is the first.
+
+        From here on SIGTERM, which srun sends when the first of them is gone, does not change the exit status.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             if self.store.add("leaving", 1) > 1:
                 self.store.add("heard", 1)

@@ -75,6 +75,8 @@ class StopRequest:
             yield
         finally:
             for number, handler in before.items():
+                if signal.getsignal(number) is signal.SIG_IGN:  # the process is about to leave with a status of its own
+                    continue
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def listen(self) -> None:
