@@ -41,8 +41,8 @@ def add_hydra_arguments(parser: argparse.ArgumentParser, *, multirun: bool = Fal
 
 
 def job_overrides(args: argparse.Namespace) -> list[list[str]]:
-    """Return the overrides of each job: one, or with ``--multirun`` one for each combination."""
-    if not getattr(args, "multirun", False):
+    """Return the overrides of each job: one, or with ``--multirun`` or ``--sweep`` one for each combination."""
+    if not (getattr(args, "multirun", False) or getattr(args, "sweep", False)):
         return [list(args.overrides)]
     from etesian.compose import split_jobs
 

@@ -61,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.after is not None and not (args.after.isascii() and args.after.isdecimal()):
         raise UserError(f"--after {args.after!r} is no job id", where="--after", allowed="a number, as squeue shows it")
-    args.multirun = args.sweep
     runs = [(overrides, *common.load_config(args, overrides)) for overrides in common.job_overrides(args)]
     configs = [config for _, config, _ in runs]
     _check_sweep(configs)
