@@ -13,10 +13,10 @@ PARTS := $(wildcard benchmarks/peer_*.py benchmarks/step_*.py)
 BENCHMARKS ?= $(filter-out $(ON_A_GPU) $(PARTS),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help venv kernels peers inference train test test-slow lint format docs bench wheel clean
+.PHONY: help venv kernels peers inference train test test-slow test-slurm lint format docs bench wheel clean
 
 help:
-	@echo "make venv | kernels | peers | inference | train | test | test-slow | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+	@echo "make venv | kernels | peers | inference | train | test | test-slow | test-slurm | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
 
 venv: $(STAMP)
 
@@ -44,6 +44,10 @@ test: venv kernels peers
 
 test-slow: venv kernels peers inference
 	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
+
+# One at a time: they share a Slurm, which tests/slurm/slurm_up.sh installs (Debian, as root) and starts.
+test-slurm: venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ PROGRAM = "anemoi-training"
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train", "etesian.commands.train", "train a model (with no argument: the embedded example, on a CPU)"),
+    ("submit", "etesian.commands.submit", "check an experiment, then submit it to Slurm"),
     ("profile", "etesian.commands.profile", "find out where the time of an experiment's training steps goes"),
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
@@ -93,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM.
+        0 when all went well, 2 after a user's mistake, 130 after an interrupt, 143 after SIGTERM; 75 when SIGUSR1 or
+        ``training.max_time`` ended a run before its last step.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a locale without the letters of a table gets question marks

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from etesian.compose import Composed
     from etesian.schema.config import Config
     from etesian.training.experiment import Experiment
+    from etesian.training.ranks import Ranks
+    from etesian.training.slurm_task import SlurmTask
 
 HYDRA_EPILOG = """overrides:
   key=value               set a key:               training.max_epochs=3
@@ -39,8 +41,8 @@ def add_hydra_arguments(parser: argparse.ArgumentParser, *, multirun: bool = Fal
 
 
 def job_overrides(args: argparse.Namespace) -> list[list[str]]:
-    """Return the overrides of each job: one, or with ``--multirun`` one for each combination."""
-    if not getattr(args, "multirun", False):
+    """Return the overrides of each job: one, or with ``--multirun`` or ``--sweep`` one for each combination."""
+    if not (getattr(args, "multirun", False) or getattr(args, "sweep", False)):
         return [list(args.overrides)]
     from etesian.compose import split_jobs
 
@@ -161,10 +163,34 @@ def local_rank() -> int:
     return int(told)
 
 
-def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Experiment:
+def slurm_task() -> SlurmTask | None:
+    """Return what Slurm calls this process; None where ``srun`` did not start it.
+
+    Raises
+    ------
+    UserError
+        If it runs in a batch job of several tasks all the same: the others would be waited for in vain.
+    """
+    from etesian.training.slurm_task import SlurmTask
+
+    task, tasks = SlurmTask.read(os.environ), os.environ.get("SLURM_NTASKS", "1")
+    interactive = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")
+    if task is None and "SLURM_JOB_ID" in os.environ and int(tasks) > 1 and not interactive:
+        raise UserError(
+            f"this is a Slurm job of {tasks} tasks, and srun did not start this process: it would wait for the others",
+            where="the batch script",
+            mend="srun anemoi-training train ...",
+        )
+    return task
+
+
+def check_experiment(
+    config: Config, composed: Composed, cache_dir: Path, ranks: Ranks | None = None, *, here: bool = True
+) -> Experiment:
     """Check a config against the machine, the kernels and the dataset.
 
-    What kernels measure, and what is compiled, is kept in `cache_dir`.
+    What kernels measure, and what is compiled, is kept in `cache_dir`. With `here` false the run takes place on another
+    machine, whose GPUs this one may lack: kernels of a GPU are resolved, and not tried.
 
     See :func:`etesian.training.experiment.check_experiment`.
     """
@@ -181,4 +207,6 @@ def check_experiment(config: Config, composed: Composed, cache_dir: Path) -> Exp
         overrides=composed.overrides,
         preset_slots=composed.preset_slots,
         local_rank=local_rank(),
+        ranks=ranks,
+        here=here,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from etesian.errors import Problem
 from etesian.schema.config import Config
+from etesian.schema.slurm import seconds_of
 
 
 def cross_section_problems(config: Config) -> Iterator[Problem]:
@@ -20,6 +21,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _roles(config)
     yield from _length(config)
     yield from _graph(config)
+    yield from _slurm(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
         yield Problem(
             "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
@@ -201,6 +203,24 @@ def _length(config: Config) -> Iterator[Problem]:
             f" training.optimization.lr={config.training.optimization.lr}",
             "training.optimization.lr_scheduler.lr_min",
             f"at most {config.training.optimization.lr}",
+        )
+
+
+def _slurm(config: Config) -> Iterator[Problem]:
+    slurm = config.system.slurm
+    if slurm is None:
+        return
+    if slurm.signal_seconds >= seconds_of(slurm.time):
+        yield Problem(
+            f"system.slurm.signal_seconds={slurm.signal_seconds} leaves nothing of system.slurm.time={slurm.time}",
+            "system.slurm.signal_seconds",
+            f"less than the time limit, {seconds_of(slurm.time)} s",
+        )
+    if slurm.container_options and slurm.container is None:
+        yield Problem(
+            "system.slurm.container_options do nothing with system.slurm.container=null",
+            "system.slurm.container_options",
+            "an empty list, or a container",
         )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from etesian.schema.base import Section
+from etesian.schema.slurm import SlurmSettings
 
 
 class HardwareSettings(Section):
@@ -45,3 +46,5 @@ class SystemSettings(Section):
     """What is read."""
     output: OutputSettings = OutputSettings()
     """What is written."""
+    slurm: SlurmSettings | None = None
+    """The Slurm job that ``anemoi-training submit`` asks for; null for runs that are not submitted."""

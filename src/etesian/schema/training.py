@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from etesian.schema.base import Section
+from etesian.schema.slurm import seconds_of
 
 Precision = Literal["64-true", "32-true", "bf16-mixed", "16-mixed"]
 
@@ -91,6 +92,8 @@ class TrainingSettings(Section):
     """Epochs; null leaves it to ``max_steps``."""
     max_steps: int | None = Field(default=None, ge=1)
     """Optimiser steps; null leaves it to ``max_epochs``."""
+    max_time: str | None = None
+    """Time after which the run stops with a checkpoint, ``HH:MM:SS`` or ``D-HH:MM:SS``; null sets none."""
     accum_grad_batches: int = Field(default=1, ge=1)
     """Batches whose gradients are added up for one optimiser step."""
     num_sanity_val_steps: int = Field(default=0, ge=0)
@@ -116,6 +119,18 @@ class TrainingSettings(Section):
                 f"training.run_id={name[:60]!r} is no name: up to 200 bytes without line breaks or outer spaces"
             )
         return name
+
+    @field_validator("max_time")
+    @classmethod
+    def _is_a_time(cls, time: str | None) -> str | None:
+        if time is not None and not seconds_of(time):
+            raise ValueError(f"training.max_time={time!r} is no time: HH:MM:SS or D-HH:MM:SS, more than nothing")
+        return time
+
+    @property
+    def max_seconds(self) -> float | None:
+        """``max_time`` in seconds."""
+        return None if self.max_time is None else seconds_of(self.max_time)
 
     @model_validator(mode="after")
     def _cross_fields(self) -> TrainingSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from etesian.runtime.graph_trial import try_step_graphs
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.schema.presets import Preset
+from etesian.training.ranks import Ranks, agreeing
 from etesian.training.scalers import VariableScaler
 
 
@@ -61,6 +62,8 @@ class Experiment:
         Folder of graphs and datasets that can be made again.
     device : torch.device
         The device of this process.
+    ranks : Ranks, optional
+        The processes of this run, where Slurm started several.
     """
 
     config: Config
@@ -70,6 +73,7 @@ class Experiment:
     step: int
     cache_dir: Path
     device: torch.device
+    ranks: Ranks | None = None
 
     def rollouts(self) -> dict[str, int]:
         """Return the longest rollout of each split, in steps."""
@@ -119,6 +123,8 @@ def check_experiment(
     preset_slots: Mapping[str, Preset] | None = None,
     local_rank: int = 0,
     probe: bool = True,
+    ranks: Ranks | None = None,
+    here: bool = True,
 ) -> Experiment:
     """Check everything that can be checked without training.
 
@@ -138,6 +144,10 @@ def check_experiment(
         Number of this process on its machine: the device on which the kernels are tried.
     probe : bool
         Try the kernels and their compilation; without, they are only resolved.
+    ranks : Ranks, optional
+        The processes of this run, where Slurm started several: none opens data before all have tried their kernels.
+    here : bool
+        Whether the run takes place on this machine; if not, a GPU is not looked for, and its kernels are not tried.
 
     Raises
     ------
@@ -145,9 +155,26 @@ def check_experiment(
         With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
         all that the dataset tells.
     """
-    kernels, device = check_kernels(
-        config, preset=preset, overrides=overrides, preset_slots=preset_slots, local_rank=local_rank, probe=probe
-    )
+    if not here and config.system.hardware.accelerator != "cpu":
+        kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
+        return check_data(config, kernels, torch.device("cpu"), cache_dir)
+    with agreeing(ranks):
+        kernels, device = check_kernels(
+            config, preset=preset, overrides=overrides, preset_slots=preset_slots, local_rank=local_rank, probe=probe
+        )
+    with agreeing(ranks):
+        experiment = check_data(config, kernels, device, cache_dir)
+    return replace(experiment, ranks=ranks)
+
+
+def check_data(config: Config, kernels: ComponentKernels, device: torch.device, cache_dir: Path) -> Experiment:
+    """Check what comes after the kernels: the datasets, and all that depends on them.
+
+    Raises
+    ------
+    UserError
+        With everything that is wrong.
+    """
     splits = open_splits(config.dataloader, config.data, cache_dir)
     data: Any = splits.training
     variables = Variables.from_roles(data.variables, config.data, data.variables_metadata)

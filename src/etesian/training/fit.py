@@ -52,8 +52,11 @@ from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
+from etesian.training.ranks import Ranks, SlurmProcesses
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
+from etesian.training.run_lock import RunLock
 from etesian.training.scalers import loss_weights
+from etesian.training.stopping import StopAfterStep, StopRequest
 
 
 def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
@@ -111,7 +114,9 @@ class Trained:
     device: torch.device
 
 
-def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained:
+def train(
+    experiment: Experiment, run: RunFolder, command: list[str], stop: StopRequest, lock: RunLock | None
+) -> Trained:
     """Train an experiment in a run folder, or go on with the run that is there.
 
     Parameters
@@ -122,6 +127,10 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
         Where it is written; an existing run goes on from its last checkpoint.
     command : list of str
         The command line, for the record.
+    stop : StopRequest
+        Who asked the run to stop, if anyone does.
+    lock : RunLock, optional
+        That of the run folder, which the first process holds.
 
     Returns
     -------
@@ -132,6 +141,8 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     ------
     UserError
         If the run can't go on under this config, or a layer of a slot fails.
+    Stopped
+        If it was asked to stop, once that step is done and ``last.ckpt`` written.
     """
     config = experiment.config
     start = _starting_checkpoint(experiment, run)
@@ -145,7 +156,8 @@ def train(experiment: Experiment, run: RunFolder, command: list[str]) -> Trained
     check_length(config.diagnostics.benchmark_profiler, run_steps, "diagnostics.benchmark_profiler")
     content = describe(experiment, graph, run.run_id, command)
     inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
-    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference)
+    stopping = StopAfterStep(stop, run.checkpoints, config.diagnostics.log.interval, lock)
+    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
@@ -196,6 +208,7 @@ def build_trainer(
     run_steps: int,
     compilation: Compilation | None = None,
     inference: InferenceCheckpoint | None = None,
+    stopping: StopAfterStep | None = None,
 ) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
@@ -211,6 +224,7 @@ def build_trainer(
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
+        *([stopping] if stopping is not None else []),
     ]
     if diagnostics.enable_progress_bar:
         callbacks.append(RunProgress())
@@ -219,20 +233,20 @@ def build_trainer(
         profiler = BenchmarkProfiler(config, experiment.device, run.path / "profiler", compilation)
         callbacks.append(profiler)
     return pl.Trainer(
-        **computation(config),
+        **computation(config, experiment.ranks),
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
         logger=loggers,
         callbacks=callbacks,
         profiler=None if profiler is None else profiler.clock,
-        plugins=[AtomicCheckpointIO(inference)],
+        plugins=[AtomicCheckpointIO(inference), *([SlurmProcesses()] if experiment.ranks is not None else [])],
         default_root_dir=run.path,
         enable_progress_bar=diagnostics.enable_progress_bar,
     )
 
 
-def computation(config: Config) -> dict[str, Any]:
+def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
     """Return the options of Lightning's trainer that decide what a step computes; the rest looks on."""
     training, hardware = config.training, config.system.hardware
     processes = hardware.num_gpus_per_node * hardware.num_nodes
@@ -240,7 +254,7 @@ def computation(config: Config) -> dict[str, Any]:
         "accelerator": hardware.accelerator,
         "devices": hardware.num_gpus_per_node,
         "num_nodes": hardware.num_nodes,
-        "strategy": DataParallel() if processes > 1 else "auto",
+        "strategy": DataParallel(ranks) if processes > 1 else "auto",
         "precision": training.precision,
         "max_epochs": training.max_epochs if training.max_epochs is not None else -1,
         "max_steps": training.max_steps if training.max_steps is not None else -1,
@@ -380,5 +394,6 @@ def quieten_lightning() -> None:
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
                     ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
                     ".*suggested max number of worker.*",
+                    ".*`srun` command is available.*",
                     ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

@@ -19,6 +19,8 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 from pytorch_lightning.trainer.states import TrainerStatus
 
 from etesian.errors import UserError
+from etesian.training.ranks import Ranks, connect
+from etesian.training.stopping import Stopped
 
 _PATIENCE = 10.0  # seconds until a process is taken for stuck, or for one that will not end by itself
 _POLL = 0.2  # seconds between two looks at the other processes
@@ -91,7 +93,23 @@ def _leave_with(parent: int) -> None:
 
 
 class DataParallel(DDPStrategy):
-    """Distributed data parallel with :class:`Launcher`."""
+    """Distributed data parallel with :class:`Launcher`.
+
+    Parameters
+    ----------
+    ranks : Ranks, optional
+        The processes of this run, where Slurm started them.
+    """
+
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    def setup_distributed(self) -> None:
+        """Connect the processes, over the connection that Slurm's have already."""
+        if self.ranks is not None and not torch.distributed.is_initialized():
+            connect(self.ranks, self._get_process_group_backend(), self.root_device, self._timeout)
+        super().setup_distributed()
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None
@@ -118,16 +136,27 @@ def together(trainer: pl.Trainer, *, last: bool = False) -> Iterator[None]:
     """
     launcher = trainer.strategy.launcher
     own = launcher if isinstance(launcher, Launcher) else None
+    ranks = getattr(trainer.strategy, "ranks", None)
     try:
         yield
-    except UserError:
+    except UserError as error:
         _end(own)
+        if ranks is not None:
+            raise ranks.failed(error) from error
         raise
     except Exception:
         status = own.status(_PATIENCE) if own is not None and own.procs else None
         _end(own)
         if status is not None:
             raise SystemExit(status) from None
+        if ranks is not None:
+            ranks.follow(_PATIENCE)
+            ranks.leave(1)
+        raise
+    except Stopped:
+        _end(own, _PATIENCE)  # the others stop after the same step
+        if ranks is not None:
+            ranks.done()
         raise
     except SystemExit:
         _end(own)
@@ -139,6 +168,8 @@ def together(trainer: pl.Trainer, *, last: bool = False) -> Iterator[None]:
     except BaseException:
         _end(own)
         raise
+    if last and ranks is not None:
+        ranks.done()
     if last and own is not None:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
