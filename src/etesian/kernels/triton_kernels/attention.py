@@ -29,9 +29,10 @@ from torch import Tensor, nn
 from etesian.graph.edges import Edges
 from etesian.graph.tiles import EdgeTiles
 from etesian.kernels.triton_kernels.backward import Inputs
-from etesian.kernels.triton_kernels.ops import graph_attention
+from etesian.kernels.triton_kernels.ops import INTERPRETED, graph_attention
 
-DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, *([torch.float64] if INTERPRETED else []))
+"""What the kernels compute in; Triton has no matrix products of float64 for a GPU, its interpreter has."""
 
 MOST = 2**31 - 1
 """Nodes and edges at most: the kernels count them in 32 bits. Tensors may hold more numbers than that."""
