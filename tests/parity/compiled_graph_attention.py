@@ -21,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from etesian.kernels.triton_kernels import tuning
-from etesian.kernels.triton_kernels.backward import EDGE_ROWS
+from etesian.kernels.triton_kernels.backward import EDGE_ROWS, WEIGHT_CHANNELS
 from etesian.kernels.triton_kernels.edges import edges_kernel
 from etesian.kernels.triton_kernels.launch import EDGES, NODES
 from etesian.kernels.triton_kernels.pairs import pairs_kernel
@@ -70,6 +70,8 @@ def build(kernel: Any, target: GPUTarget, dtype: str = "bf16", **given: Any) -> 
     """Compile a kernel as the launcher calls it: constants in capitals, the others are options of Triton."""
     options = {name: value for name, value in given.items() if not name.isupper()}
     constants = USUAL | {"PRECISION": "ieee" if dtype == "fp32" else "tf32"} | given
+    if kernel is weights_kernel:
+        constants["CHANNEL_BLOCK"] = min(constants["CHANNEL_BLOCK"], WEIGHT_CHANNELS)
     factors = dtype if constants["STRIDE"] == 2 else "fp32"  # what the backward pass keeps is in the dtype of queries
     signature, aligned, compiled_in = {}, {}, {}
     for position, name in enumerate(kernel.arg_names):

@@ -21,6 +21,8 @@ from etesian.kernels.triton_kernels.weights import weights_kernel
 
 EDGE_ROWS = 64
 """Edges of a program of the gradient of the attributes."""
+WEIGHT_CHANNELS = 64
+"""Channels of a program of the gradient of the weight, at most: it holds their products with all features."""
 PROGRAMS = 4096
 """Programs that share the gradient of the weight, about; their number depends on the shapes alone."""
 
@@ -141,9 +143,10 @@ class _Backward(Call):
         width = sizes.heads * sizes.channels
         weight_parts = query.new_empty((parts, width, sizes.features), dtype=wide(sizes.dtype))
         bias_parts = query.new_empty((parts, width), dtype=wide(sizes.dtype))
-        weights_kernel[parts * sizes.heads,](
+        channels = min(sizes.channel_block, WEIGHT_CHANNELS)
+        weights_kernel[parts * sizes.heads, cdiv(sizes.channels, channels)](
             grad, query, by_alpha, by_ds, self.tiles.edge_ptr, weight_parts, bias_parts,
             sizes.num_dst, parts, nodes_a_part, grad.stride(0), query.stride(0), NODES=NODES,
-            **self.constants(f"{PRODUCTS} FEATURES"), num_warps=2, num_stages=2,
+            **self.constants(f"{PRODUCTS} FEATURES") | {"CHANNEL_BLOCK": channels}, num_warps=2, num_stages=2,
         )  # fmt: skip
         return weight_parts.sum(0), bias_parts.sum(0)

@@ -20,10 +20,12 @@ def weights_kernel(
     """Compute for one part of the destination nodes and one head what a sum over the parts makes gradients.
 
     Of the weight, ``sum g (sum alpha a) + sum q (sum dS a)``, [parts, H, C, D]; of the bias, the sum of g over the
-    nodes that have an edge, [parts, H, C]. Programs: parts times heads.
+    nodes that have an edge, [parts, H, C]. Programs: parts times heads, and blocks of
+    channels on the second axis.
     """
     part, head = place_of(tl.program_id(0), parts, HEADS, True)
-    channel, feature = tl.arange(0, CHANNEL_BLOCK), tl.arange(0, FEATURE_BLOCK)
+    channel = tl.program_id(1) * CHANNEL_BLOCK + tl.arange(0, CHANNEL_BLOCK)
+    feature = tl.arange(0, FEATURE_BLOCK)
     of_weight = tl.zeros([CHANNEL_BLOCK, FEATURE_BLOCK], dtype=WIDE)
     of_bias = tl.zeros([CHANNEL_BLOCK, FEATURE_BLOCK], dtype=WIDE)  # in the first column; a product, as the others are
     end = tl.minimum((part + 1) * nodes_a_part, num_dst)
