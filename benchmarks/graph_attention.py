@@ -275,7 +275,7 @@ def to_json(work: Work, result: ShapeResult) -> dict[str, Any]:
         "inputs": result.inputs,
         "input_sets": result.input_sets,
         "floor_ms": {"forward": result.floor_ms[0], "forward_backward": result.floor_ms[1]},
-        "kernels": [{"name": short(kernel), **kernel.to_json(), "beside_peer": beside(kernel, peer)}
+        "kernels": [{"name": short(kernel), **_here(kernel.to_json()), "beside_peer": beside(kernel, peer)}
                     for kernel in result.kernels],
     }  # fmt: skip
 
@@ -361,6 +361,12 @@ def _table(first: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def _here(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry whose kernel lies beside this file with its path in the project."""
+    file = Path(entry["library"] or "")
+    return entry | {"library": str(file.relative_to(HERE.parent))} if file.is_relative_to(HERE) else entry
 
 
 def _environment() -> dict[str, Any]:
