@@ -142,6 +142,7 @@ def test_data_that_do_not_fit(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_embedded_data(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     quiet = ["diagnostics.plot.enabled=false", "diagnostics.scores.enabled=false", "training.run_id=tiny"]

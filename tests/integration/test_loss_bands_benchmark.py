@@ -59,6 +59,7 @@ def test_losses_are_equal_up_to_the_tolerance_at_every_step() -> None:
     assert not loss_bands.judge_exact([float("nan")], [1.0])["equal"]
 
 
+@pytest.mark.slow
 def test_what_trains_otherwise_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,7 +86,14 @@ def weights(run_folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("every", "workers", "kind"),
-    [(3, 0, "processes"), (5, 0, "processes"), (3, 2, "processes"), (5, 2, "processes"), (3, 2, "threads")],
+    [
+        (3, 0, "processes"),
+        (5, 2, "processes"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((5, 0, "processes"), (3, 2, "processes"), (3, 2, "threads"))
+        ),
+    ],
     ids=lambda value: {3: "mid-epoch", 5: "last batch of an epoch"}.get(value),
 )
 def test_resume_after_a_stop_goes_on_exactly(
@@ -156,6 +163,7 @@ def test_a_resumed_run_refuses_another_model(cache: Path, tmp_path: Path) -> Non
     assert "training.fork_run_id=one" in done.stderr
 
 
+@pytest.mark.slow
 def test_fork_starts_another_run_from_one(reference: Path, cache: Path, tmp_path: Path) -> None:
     run(tmp_path, cache, *TINY, "training.run_id=base")
     run(tmp_path, cache, *TINY, "training.run_id=forked", "training.fork_run_id=base", "training.max_epochs=3")

@@ -6,10 +6,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etesian.errors import shell_word
-from etesian.schema.slurm import SlurmSettings
-from etesian.schema.system import HardwareSettings
+
+if TYPE_CHECKING:
+    from etesian.schema.slurm import SlurmSettings
+    from etesian.schema.system import HardwareSettings
 
 
 @dataclass(frozen=True)

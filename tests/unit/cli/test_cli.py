@@ -238,12 +238,14 @@ class TestOverridesAndOptions:
         ]
         assert NAMES == [
             "train",
+            "submit",
             "profile",
             "config",
             "kernels",
             "graph",
             "checkpoint",
             "forecast",
+            "evaluate",
             "dataset",
             "version",
         ]

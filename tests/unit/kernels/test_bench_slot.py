@@ -191,7 +191,9 @@ def test_kernels_that_do_not_fit_side_by_side_are_listed(monkeypatch: pytest.Mon
     result = bench("LayerNorm")
     assert result.timed == []
     reason = "not timed beside the others: fails: RuntimeError: CUDA out of memory"
-    assert [kernel.reason for kernel in result.kernels if kernel.errors is not None] == [reason, reason]
+    checked = [kernel.reason for kernel in result.kernels if kernel.errors is not None]
+    assert len(checked) > 1
+    assert set(checked) == {reason}
 
 
 def test_compiled_forms() -> None:

@@ -24,6 +24,7 @@ from etesian.training.bench_steps import StepModel, first_batch
 from etesian.training.experiment import Experiment, check_experiment
 from etesian.training.run_folder import RunFolder
 from etesian.training.step_clock import BACKWARD, GRAPH, LOSS
+from etesian.training.stopping import StopRequest
 
 SMALL = ["model.num_channels=8", "diagnostics.plot.enabled=false", "diagnostics.scores.enabled=false",
          "diagnostics.enable_progress_bar=false",
@@ -61,7 +62,7 @@ def experiment_of(cache: Path, *options: str, recorded: bool) -> Experiment:
 
 def run(folder: Path, cache: Path, name: str, *options: str, recorded: bool) -> Path:
     run_folder = RunFolder(folder, name)
-    fit.train(experiment_of(cache, *options, recorded=recorded), run_folder, ["test"])
+    fit.train(experiment_of(cache, *options, recorded=recorded), run_folder, ["test"], StopRequest(), None)
     return run_folder.path
 
 
@@ -150,7 +151,7 @@ def test_recorded_steps_with_all_that_may_surround_them(
     ahead = experiment.config.dataloader.model_copy(update={"prefetch_to_device": True})
     experiment = replace(experiment, config=experiment.config.model_copy(update={"dataloader": ahead}))
     recorded = tmp_path / "recorded"
-    fit.train(experiment, RunFolder(tmp_path, "recorded"), ["test"])
+    fit.train(experiment, RunFolder(tmp_path, "recorded"), ["test"], StopRequest(), None)
     assert copies.begun == 3 * 3 + 3  # of training and of validation
     assert recorders[0].recordings == 2
     assert_same_run(plain, recorded, ("train_loss", "val_loss", "lr"))
@@ -192,6 +193,6 @@ def test_steps_of_a_benchmark_are_recorded_too(
 
 def test_a_run_gives_the_memory_of_its_steps_back(tmp_path: Path, cache: Path, recorders: list[FakeRecorder]) -> None:
     experiment = experiment_of(cache, "training.max_steps=1", recorded=True)
-    trained = fit.train(experiment, RunFolder(tmp_path, "one"), ["test"])
+    trained = fit.train(experiment, RunFolder(tmp_path, "one"), ["test"], StopRequest(), None)
     assert trained.trainer.lightning_module.graphs is None
     assert len(curve(tmp_path / "one")) == 1
