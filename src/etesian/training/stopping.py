@@ -134,6 +134,7 @@ class StopAfterStep(Callback):
         if self._agreed is None and (trainer.world_size == 1 or step % self.interval == 0):
             self._agreed = self._agree(trainer)
         if self._agreed is not None and not trainer.is_last_batch and step != trainer.max_steps:
+            trainer._logger_connector.update_train_step_metrics()  # what Lightning logs of a step after its callbacks
             trainer.save_checkpoint(self.folder / LAST)
             raise Stopped(self._agreed)
 
