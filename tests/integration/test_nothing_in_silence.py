@@ -283,3 +283,15 @@ def test_it_takes_seconds(arguments: list[str], cache: Path, here: Path) -> None
     assert parts(done.stderr)
     assert seconds <= LIMIT
     assert not list(here.iterdir())
+
+
+@pytest.mark.slow
+def test_a_mistake_is_told_before_lightning_is_imported(cache: Path, here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "etesian", "train", "dataloader.training.start=1700-01-01"],
+        cwd=here, env=environment(cache), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "torch" in imported
+    assert "pytorch_lightning" not in imported

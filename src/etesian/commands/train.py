@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from etesian.training.ranks import Ranks
     from etesian.training.run_folder import RunFolder
     from etesian.training.slurm_task import SlurmTask
-    from etesian.training.stopping import Stopped, StopRequest
+    from etesian.training.stop_request import Stopped, StopRequest
 
 DESCRIPTION = "Train a model. With no argument: the embedded dataset, on a CPU, in about two minutes."
 EPILOG = (
@@ -98,7 +98,7 @@ def _with_number(error: UserError, number: int, jobs: int) -> UserError:
 def _train_one(run_id: str, config: Config, composed: Composed, task: SlurmTask | None, ranks: Ranks | None) -> None:
     """Train one job; where it is asked to stop, say how it goes on and, if the config says so, requeue it."""
     from etesian.training.run_folder import RunFolder
-    from etesian.training.stopping import Stopped, StopRequest
+    from etesian.training.stop_request import Stopped, StopRequest
 
     folder = RunFolder(Path(config.system.output.root), run_id)
     stop = StopRequest(config.training.max_seconds)

@@ -52,11 +52,13 @@ from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
-from etesian.training.ranks import Ranks, SlurmProcesses
+from etesian.training.ranks import Ranks
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.run_lock import RunLock
 from etesian.training.scalers import loss_weights
-from etesian.training.stopping import StopAfterStep, StopRequest
+from etesian.training.slurm_environment import SlurmProcesses
+from etesian.training.stop_request import StopRequest
+from etesian.training.stopping import StopAfterStep
 
 
 def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:

@@ -20,7 +20,7 @@ from pytorch_lightning.trainer.states import TrainerStatus
 
 from etesian.errors import UserError
 from etesian.training.ranks import Ranks, connect
-from etesian.training.stopping import Stopped
+from etesian.training.stop_request import Stopped
 
 _PATIENCE = 10.0  # seconds until a process is taken for stuck, or for one that will not end by itself
 _POLL = 0.2  # seconds between two looks at the other processes

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 
 import torch
-from pytorch_lightning.plugins.environments import SLURMEnvironment
 from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 
 from etesian.errors import EXIT_CODE, Problem, UserError
@@ -23,20 +22,6 @@ _WAIT = 900.0  # seconds until a process that did not come through the door is g
 _PATIENCE = 10.0  # seconds for the others to hear of a failure, and until a process is taken for stuck
 _POLL = 0.1
 _LOST = (DistNetworkError, DistStoreError, RuntimeError)
-
-
-class SlurmProcesses(SLURMEnvironment):
-    """Slurm's tasks for Lightning, which neither requeues jobs nor compares numbers: `SlurmTask` does."""
-
-    def __init__(self) -> None:
-        super().__init__(auto_requeue=False)
-
-    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
-        """Leave it to :meth:`SlurmTask.check_size`."""
-
-    @staticmethod
-    def _validate_srun_variables() -> None:
-        """Leave it to :meth:`SlurmTask.check_size`: any way of saying how many tasks there are will do."""
 
 
 class Ranks:
@@ -54,6 +39,8 @@ class Ranks:
     """
 
     def __init__(self, task: SlurmTask) -> None:
+        from etesian.training.slurm_environment import SlurmProcesses  # Lightning, which takes seconds to import
+
         self.task = task
         environment = SlurmProcesses()
         self.host, self.port = environment.main_address, environment.main_port

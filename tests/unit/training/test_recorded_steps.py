@@ -24,7 +24,7 @@ from etesian.training.bench_steps import StepModel, first_batch
 from etesian.training.experiment import Experiment, check_experiment
 from etesian.training.run_folder import RunFolder
 from etesian.training.step_clock import BACKWARD, GRAPH, LOSS
-from etesian.training.stopping import StopRequest
+from etesian.training.stop_request import StopRequest
 
 SMALL = ["model.num_channels=8", "diagnostics.plot.enabled=false", "diagnostics.scores.enabled=false",
          "diagnostics.enable_progress_bar=false",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from etesian.training.stopping import REASONS, STOPPED, StopAfterStep, Stopped, StopRequest
+from etesian.training.stop_request import REASONS, STOPPED, Stopped, StopRequest
+from etesian.training.stopping import StopAfterStep
 
 
 class Trainer(SimpleNamespace):
