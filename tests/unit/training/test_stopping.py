@@ -20,6 +20,7 @@ class Trainer(SimpleNamespace):
 
     def __init__(self, **attributes: Any) -> None:
         self.saved: list[Path] = []
+        self._logger_connector = SimpleNamespace(update_train_step_metrics=lambda: None)
         strategy = SimpleNamespace(root_device=torch.device("cpu"), reduce=lambda tensor, reduce_op: self.heard(tensor))
         defaults = {"global_step": 0, "world_size": 1, "is_last_batch": False, "max_steps": 100, "strategy": strategy}
         super().__init__(**{**defaults, "heard": lambda tensor: tensor, **attributes})
