@@ -36,7 +36,11 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 def test_two_nodes_train_what_one_process_trains(slurm: Slurm, tmp_path: Path) -> None:
-    job, log = slurm.submit(tmp_path, *TWO, "training.run_id=two", "training.precision=64-true")
+    asked = ["+system.slurm.options.exclusive=user", "system.slurm.cpus_per_task=1",
+             "+system.slurm.environment.GREETING='good day'", "system.slurm.setup=['echo $GREETING, all']"]  # fmt: skip
+    job, log = slurm.submit(tmp_path, *TWO, *asked, "training.run_id=two", "training.precision=64-true")
+    assert slurm.field(job, "OverSubscribe") == ["USER"]
+    assert slurm.field(job, "CPUs/Task") == ["1"]
     run(tmp_path, Path(slurm.variables["ETESIAN_CACHE"]), *SHORT, "training.run_id=one", "training.precision=64-true")
     assert slurm.wait(job) == "COMPLETED 0:0", log.read_text()
     one, two = tmp_path / "outputs" / "one", tmp_path / "outputs" / "two"
@@ -46,6 +50,7 @@ def test_two_nodes_train_what_one_process_trains(slurm: Slurm, tmp_path: Path) -
     assert (two / "checkpoints" / "last.ckpt").is_file()
     assert not (two / "run.lock").exists()
     assert log.parent == two
+    assert log.read_text().count("good day, all\n") == 1
     assert log.read_text().count("Layer kernels") == 1
 
 
@@ -143,6 +148,15 @@ def test_a_job_whose_time_is_nearly_over_is_requeued(slurm: Slurm, tmp_path: Pat
     slurm.call("scancel", job)
     assert slurm.wait(job).startswith("CANCELLED")
     assert slurm.field(job, "Restarts") == ["1"]
+
+
+def test_a_job_that_had_the_time_of_its_run_is_requeued(slurm: Slurm, tmp_path: Path) -> None:
+    job, log = slurm.by_hand(tmp_path, *SUBMITTED, "training.max_time=00:00:05", "training.max_epochs=4000")
+    until_said(log, f"run slurm-{job} stopped by training.max_time, ")
+    until("a second life", lambda: slurm.field(job, "Restarts") == ["1"])
+    assert f"requeueing job {job}" in log.read_text()
+    slurm.call("scancel", job)
+    assert slurm.wait(job).startswith("CANCELLED")
 
 
 def test_a_sweep_is_an_array(slurm: Slurm, tmp_path: Path) -> None:
