@@ -137,8 +137,7 @@ def register_kinds() -> None:
     import etesian.model.bounding
     import etesian.model.graphtransformer
     import etesian.model.transformer
-    import etesian.training.losses
-    import etesian.training.scalers  # noqa: F401
+    import etesian.training.build_loss  # noqa: F401
 
 
 def cache_dir() -> Path:

@@ -9,7 +9,7 @@ Legend of the array letters: J rows, M zonal wavenumbers m = 0..T, N total waven
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,10 @@ class RowTransform:
         T, the highest total wavenumber that the quadrature resolves: J - 1 on Gaussian rows, (J - 1) / 2 on others.
     quadrature : str
         What the rows are summed with, in words.
+    weights : ndarray (J,)
+        Those of the quadrature; their sum is 2.
+    first_longitudes : ndarray (J,)
+        Longitude of each row's first point, degrees.
 
     Raises
     ------
@@ -58,13 +62,17 @@ class RowTransform:
             raise NoRows("the grid has no rows of equal latitude")
         if not (np.all(np.diff(row_latitudes) < 0) or np.all(np.diff(row_latitudes) > 0)):
             raise NoRows("the rows of the grid are not in order of latitude")
-        self._first = np.array([float(longitudes[row.start]) for row in self._rows])
+        self.first_longitudes = np.array([float(longitudes[row.start]) for row in self._rows])
         if not all(_goes_round(np.asarray(longitudes[row], dtype=np.float64)) for row in self._rows):
             raise NoRows("the rows of the grid do not go evenly round the globe")
-        self._sine, self._weights, self.quadrature, truncation = _quadrature(row_latitudes)
-        longest = max(row.stop - row.start for row in self._rows)
-        self.truncation = min(truncation, (longest - 1) // 2)
+        self._sine, self.weights, self.quadrature, truncation = _quadrature(row_latitudes)
+        self.truncation = min(truncation, (max(self.row_lengths) - 1) // 2)
         self.points = len(latitudes)
+
+    @property
+    def row_lengths(self) -> list[int]:
+        """Points of each row (J,)."""
+        return [row.stop - row.start for row in self._rows]
 
     def power(self, fields: NDArray[Any]) -> NDArray[np.float64]:
         """Return the power [F, N] of fields [F, G] by total wavenumber; its sum over n is the mean square.
@@ -75,16 +83,20 @@ class RowTransform:
             Without NaN.
         """
         waves = self._waves(np.asarray(fields, dtype=np.float64))  # [M, J, F]
-        size, cosine = self.truncation + 1, np.sqrt(1.0 - self._sine**2)
-        power = np.zeros((size, fields.shape[0]))
-        diagonal = np.ones_like(self._sine)  # P_m^m
-        for m in range(size):
-            if m:
-                diagonal = diagonal * cosine * np.sqrt((2 * m + 1) / (2 * m))
-            table = _legendre_row(m, self.truncation, self._sine, diagonal)  # [N - m, J]
-            coefficients = table @ (0.5 * self._weights[:, None] * waves[m])
+        power = np.zeros((self.truncation + 1, fields.shape[0]))
+        for m, table in enumerate(self.legendre()):
+            coefficients = table @ (0.5 * self.weights[:, None] * waves[m])
             power[m:] += (1.0 if m == 0 else 2.0) * np.abs(coefficients) ** 2
         return power.T
+
+    def legendre(self) -> Iterator[NDArray[np.float64]]:
+        """Yield P_n^m of the rows, [N - m, J] for n = m..T, for m = 0..T."""
+        cosine = np.sqrt(1.0 - self._sine**2)
+        diagonal = np.ones_like(self._sine)  # P_m^m
+        for m in range(self.truncation + 1):
+            if m:
+                diagonal = diagonal * cosine * np.sqrt((2 * m + 1) / (2 * m))
+            yield _legendre_row(m, self.truncation, self._sine, diagonal)
 
     def _waves(self, fields: NDArray[np.float64]) -> NDArray[np.complex128]:
         """Transform each row in longitude; wavenumbers that a row does not resolve are zero there."""
@@ -92,7 +104,7 @@ class RowTransform:
         for j, row in enumerate(self._rows):
             points = row.stop - row.start
             count = min(self.truncation + 1, (points + 1) // 2)
-            turn = np.exp(-1j * np.arange(count) * np.deg2rad(self._first[j]))
+            turn = np.exp(-1j * np.arange(count) * np.deg2rad(self.first_longitudes[j]))
             waves[:count, j] = (rfft(fields[:, row], axis=1, norm="forward")[:, :count] * turn).T
         return waves
 

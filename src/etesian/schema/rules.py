@@ -22,6 +22,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _length(config)
     yield from _graph(config)
     yield from _slurm(config)
+    yield from _whole_grid(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
         yield Problem(
             "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
@@ -222,6 +223,20 @@ def _slurm(config: Config) -> Iterator[Problem]:
             "system.slurm.container_options",
             "an empty list, or a container",
         )
+
+
+def _whole_grid(config: Config) -> Iterator[Problem]:
+    """Yield losses that need all points where several processes hold a part of the grid each."""
+    if getattr(config.system.hardware, "num_gpus_per_model", 1) == 1:
+        return
+    for part in config.training.training_loss.parts:
+        if part.whole_grid:
+            yield Problem(
+                f"the loss {part.kind} needs the whole grid, which system.hardware.num_gpus_per_model divides",
+                "training.training_loss.kind",
+                "with a model on several GPUs: mse, mae, huber, log_cosh, crps, combinations of them",
+                "system.hardware.num_gpus_per_model=1",
+            )
 
 
 def _graph(config: Config) -> Iterator[Problem]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from etesian.errors import did_you_mean
 from etesian.schema.base import Section
 from etesian.schema.slurm import seconds_of
 
@@ -22,12 +24,27 @@ class GradientClip(Section):
 
 
 class LossSettings(Section):
-    """A loss; kinds (``mse``, ``mae``, ``huber``) are registered beside their code."""
+    """A loss; kinds are registered beside their code."""
+
+    whole_grid: ClassVar[bool] = False
+    """Whether the loss is no mean over points, so that no part of the grid has one of its own."""
 
     kind: str
     """Which loss."""
     scalers: list[str] = []
     """Names under ``training.scalers``, multiplied together."""
+
+    @property
+    def parts(self) -> Sequence[LossSettings]:
+        """The losses that this one is made of: itself, or those of a combination."""
+        return (self,)
+
+
+class ScalerSettings(Section):
+    """A weight of the loss; kinds are registered beside their code."""
+
+    kind: str
+    """Which scaler."""
 
 
 class OptimizerSettings(Section):
@@ -102,8 +119,8 @@ class TrainingSettings(Section):
     """Clipping."""
     training_loss: SerializeAsAny[LossSettings]
     """Loss."""
-    scalers: dict[str, SerializeAsAny[Section]] = {}
-    """Weights of the loss over points and variables, by a name of your choice."""
+    scalers: dict[str, SerializeAsAny[ScalerSettings]] = {}
+    """Weights of the loss over points, variables and steps of a rollout, by a name of your choice."""
     optimization: OptimizationSettings
     """Optimiser and learning rate."""
 
@@ -140,10 +157,12 @@ class TrainingSettings(Section):
             raise ValueError("training.load_weights_only=true needs training.fork_run_id, the run to take them from")
         if self.run_id is not None and self.run_id == self.fork_run_id:
             raise ValueError(f"training.run_id and training.fork_run_id are both {self.run_id!r}")
-        unknown = [name for name in self.training_loss.scalers if name not in self.scalers]
-        if unknown:
-            raise ValueError(
-                f"training.training_loss.scalers names {', '.join(unknown)}, not under training.scalers"
-                f" (there: {', '.join(self.scalers) or 'none'})"
-            )
+        named = [self.training_loss.scalers, *(part.scalers for part in self.training_loss.parts)]
+        for name in (name for names in named for name in names):
+            if name not in self.scalers:
+                hint = did_you_mean(name, self.scalers)
+                raise ValueError(
+                    f"training.training_loss.scalers names {name}, not under training.scalers"
+                    f" (there: {', '.join(self.scalers) or 'none'}){f'; {hint}' if hint else ''}"
+                )
         return self

@@ -38,8 +38,9 @@ from etesian.runtime.graph_trial import try_step_graphs
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.schema.presets import Preset
+from etesian.training.build_loss import check_loss
+from etesian.training.loss_context import LossContext
 from etesian.training.ranks import Ranks, agreeing
-from etesian.training.scalers import VariableScaler
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ def check_data(config: Config, kernels: ComponentKernels, device: torch.device, 
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir, device)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
+    checks = (_check_windows, _check_processors, _check_names, _check_loss, _check_graph, _check_climatology)
+    for check in (*checks, _check_loggers):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -314,16 +316,21 @@ def _check_loggers(experiment: Experiment) -> None:
 
 
 def _check_names(experiment: Experiment) -> None:
-    """Check the names of outputs in the diagnostics and the scalers."""
-    config, outputs = experiment.config, experiment.variables.output
-    names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.named]
-    for key, scaler in config.training.scalers.items():
-        if isinstance(scaler, VariableScaler):
-            names += [(f"training.scalers.{key}.weights", name) for name in scaler.weights_by_name]
+    """Check the names of outputs in the diagnostics."""
+    outputs = experiment.variables.output
     problems = [
-        Problem(f"{name!r} is not an output of the model", key, ", ".join(outputs), did_you_mean(name, outputs))
-        for key, name in names
+        Problem(
+            f"{name!r} is not an output of the model",
+            "diagnostics.plot.parameters",
+            ", ".join(outputs),
+            did_you_mean(name, outputs),
+        )
+        for name in experiment.config.diagnostics.plot.named
         if name not in outputs
     ]
     if problems:
         raise UserError.collect(problems)
+
+
+def _check_loss(experiment: Experiment) -> None:
+    check_loss(LossContext(experiment.config, experiment.variables, experiment.splits))

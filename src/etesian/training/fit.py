@@ -33,6 +33,7 @@ from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
+from etesian.training.build_loss import build_loss
 from etesian.training.checkpoints import (
     LAST,
     AtomicCheckpointIO,
@@ -47,7 +48,7 @@ from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
 from etesian.training.log_experiment import log_experiment
-from etesian.training.losses import build_loss
+from etesian.training.loss_context import LossContext
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
@@ -55,7 +56,6 @@ from etesian.training.progress import RunProgress
 from etesian.training.ranks import Ranks
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.run_lock import RunLock
-from etesian.training.scalers import loss_weights
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
@@ -95,8 +95,7 @@ def build_datamodule(experiment: Experiment) -> ForecastDataModule:
 def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroData, run_steps: int) -> ForecastModule:
     """Make what is trained: the forecaster with its loss, optimiser and schedule, in the precision of its weights."""
     training = experiment.config.training
-    weights = loss_weights(training, graph, experiment.variables.output)
-    loss = build_loss(training.training_loss, weights)
+    loss = build_loss(LossContext(experiment.config, experiment.variables, experiment.splits, graph))
     recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
     module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps, recorder)
     if training.precision == "64-true":

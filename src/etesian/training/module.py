@@ -13,7 +13,7 @@ from etesian.inference.forecaster import Forecaster
 from etesian.runtime.step_graphs import Recorder, StepGraphs
 from etesian.schema.task import TaskSettings
 from etesian.schema.training import OptimizationSettings
-from etesian.training.losses import WeightedLoss
+from etesian.training.losses import Loss
 from etesian.training.optimizer import adopt, build_optimizer, clip_gradients, learning_rate_factor
 
 
@@ -24,7 +24,7 @@ class ForecastModule(pl.LightningModule):
     ----------
     forecaster : Forecaster
         Model, normaliser and imputer.
-    loss : WeightedLoss
+    loss : Loss
         Loss of each sample.
     task : TaskSettings
         Length of the rollout in training and validation.
@@ -39,7 +39,7 @@ class ForecastModule(pl.LightningModule):
     def __init__(
         self,
         forecaster: Forecaster,
-        loss: WeightedLoss,
+        loss: Loss,
         task: TaskSettings,
         optimization: OptimizationSettings,
         run_steps: int,
@@ -75,7 +75,7 @@ class ForecastModule(pl.LightningModule):
         normalised = self.forecaster.prepare(x)
         targets = normalised[:, first:].index_select(-1, outputs)  # [B, steps, E, G, V_out]
         losses = [
-            self.loss(forecast, targets[:, step], None if observed is None else observed[:, step])
+            self.loss(forecast, targets[:, step], None if observed is None else observed[:, step], step, steps)
             for step, forecast in enumerate(self.forecaster.forecast_normalised(normalised, steps))
         ]
         return torch.stack(losses).mean(0)

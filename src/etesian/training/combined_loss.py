@@ -1,0 +1,69 @@
+"""A weighted sum of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, SerializeAsAny, model_validator
+from torch import Tensor, nn
+
+from etesian.schema.registry import register
+from etesian.schema.training import LossSettings
+from etesian.training.losses import Loss
+
+
+@register("loss", "combined")
+class CombinedSettings(LossSettings):
+    """Weighted sum of losses; ``scalers`` hold for each of them, beside its own."""
+
+    losses: list[SerializeAsAny[LossSettings]] = Field(min_length=1)
+    """The losses, each with its ``kind``, its keys and ``scalers`` of its own."""
+    loss_weights: list[Annotated[float, Field(gt=0)]] | None = None
+    """Weight of each loss, in their order; null gives each a weight of 1."""
+
+    @property
+    def parts(self) -> Sequence[LossSettings]:  # noqa: D102
+        return self.losses
+
+    @model_validator(mode="after")
+    def _fits(self) -> CombinedSettings:
+        if any(part.kind == "combined" for part in self.losses):
+            raise ValueError("training.training_loss.losses holds a combination; list its losses themselves")
+        if self.loss_weights is not None and len(self.loss_weights) != len(self.losses):
+            raise ValueError(
+                f"training.training_loss.loss_weights has {len(self.loss_weights)} entries for"
+                f" {len(self.losses)} losses: one for each, or null"
+            )
+        return self
+
+
+class CombinedLoss(Loss):
+    """Weighted sum of losses.
+
+    Parameters
+    ----------
+    losses : sequence of Loss
+        What is added up.
+    factors : sequence of float
+        Weight of each.
+    """
+
+    def __init__(self, losses: Sequence[Loss], factors: Sequence[float]) -> None:
+        super().__init__()
+        self.losses = nn.ModuleList(losses)
+        self.factors = tuple(factors)
+
+    def forward(  # noqa: D102
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
+        first, *others = (
+            factor * loss(forecast, target, valid, step, steps)
+            for factor, loss in zip(self.factors, self.losses, strict=True)
+        )
+        return sum(others, start=first)
+
+    def keep(self, points: slice, share: float) -> None:  # noqa: D102
+        for loss in self.losses:
+            assert isinstance(loss, Loss)
+            loss.keep(points, share)
