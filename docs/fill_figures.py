@@ -215,12 +215,13 @@ def _attention_on(work: dict[str, Any]) -> str:
     for kernel in timed:
         both, errors, beside = kernel["forward_backward_ms"], kernel["relative_error"], kernel["beside_peer"] or {}
         best = min(both["median"], both["device"] or both["median"])
+        memory = "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}"
         rows.append([
             f"`{kernel['name']}`",
             *(_beside_peer(kernel, timed, part, which)
               for which in ("median", "device") for part in ("forward_ms", "forward_backward_ms")),
             f"{best / work['floor_ms']['forward_backward']:.1f}",
-            "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}{_of_peers(beside.get('memory'))}",
+            f"{memory}{_of_peers(beside.get('memory'))}",
             f"{errors['output']:.1e}", f"{max(errors['gradients'].values()):.1e}", _times(beside.get("worst_error")),
         ])  # fmt: skip
     heads = ["kernel", "forward, ms", "with backward, ms", "forward on the device alone, ms",
