@@ -245,7 +245,7 @@ def _check_device(config: Config) -> None:
 def _check_windows(experiment: Experiment) -> None:
     """Check that each split has a window, training a whole batch, and the test split the sample that is drawn."""
     config, counts = experiment.config, experiment.window_counts()
-    processes = config.system.hardware.num_gpus_per_node * config.system.hardware.num_nodes
+    processes = config.system.hardware.model_copies
     GlobalBatchSampler(
         counts["training"], config.dataloader.batch_size.training, 0, processes, 0, shuffle=False, pad=False
     )

@@ -250,6 +250,23 @@ class TestRulesWithinSections:
         assert where in found[0].what
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "shape", "what"),
+    [
+        ("cuda", (1, 6, 4), "1 node x 6 GPUs = 6 processes; 6 is not a multiple of num_gpus_per_model=4"),
+        ("cpu", (2, 3, 4), "2 nodes x 3 processes = 6 processes; 6 is not a multiple of num_gpus_per_model=4"),
+    ],
+)
+def test_processes_that_do_not_multiply_out(tree: Tree, accelerator: str, shape: tuple[int, int, int], what: str):
+    put(tree, "system.hardware.accelerator", accelerator)
+    for name, number in zip(("num_nodes", "num_gpus_per_node", "num_gpus_per_model"), shape, strict=True):
+        put(tree, f"system.hardware.{name}", number)
+    (found,) = problems(tree)
+    assert (found.where, found.what) == ("system.hardware.num_gpus_per_model", what)
+    assert found.allowed == "a divisor of 6: 1, 2, 3, 6"
+    assert found.mend == "system.hardware.num_gpus_per_model=3, or other num_gpus_per_node and num_nodes"
+
+
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
@@ -277,6 +294,7 @@ class TestRulesBetweenSections:
                 {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed"},
                 IMPLEMENTATION,
             ),
+            ({"system.hardware.num_gpus_per_model": 2}, "system.hardware.num_gpus_per_model"),
             ({"dataloader.workers": "threads"}, "dataloader.workers"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
