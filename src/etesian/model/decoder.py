@@ -9,6 +9,7 @@ from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.chunks import chunk_by_chunk, cut
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures
 from etesian.schema.model import MapperSettings
 
@@ -50,7 +51,9 @@ class Decoder(nn.Module):
         self.embed_destination = kernels.Linear(data_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
+        self.num_chunks = settings.num_chunks
         self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.decoder.num_chunks")
+        self.halo: Halo | None = None  # where processes share the model
         self.norm_output = kernels.LayerNorm(num_channels)
         self.output = kernels.Linear(num_channels, num_outputs)
         with torch.no_grad():
@@ -59,6 +62,8 @@ class Decoder(nn.Module):
 
     def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""
+        if self.halo is not None:
+            x_hidden = self.halo(x_hidden, copies)
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             return chunk_by_chunk(self._update, self.chunks, x_hidden, x_data, edge_attr, copies)

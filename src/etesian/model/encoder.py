@@ -8,6 +8,7 @@ from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.chunks import chunk_by_chunk, cut
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures
 from etesian.schema.model import MapperSettings
 
@@ -43,10 +44,14 @@ class Encoder(nn.Module):
         self.embed_destination = kernels.Linear(hidden_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
+        self.num_chunks = settings.num_chunks
         self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
+        self.halo: Halo | None = None  # where processes share the model
 
     def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> Tensor:
         """Map features [(copies N_data), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
+        if self.halo is not None:
+            x_data = self.halo(x_data, copies)
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             return chunk_by_chunk(self._update, self.chunks, x_data, x_hidden, edge_attr, copies)
