@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "window": ("transformer", 2, {}),
     "all see all": ("transformer", 2, WIDE),
     "window of the graph": ("transformer", 2, GRAPH_ORDER),
-    "transformer, full": ("transformer", 2, {"processor": MAPPER | {"num_layers": 2, "gradient_checkpointing": "full"}}),
+    "window, full": ("transformer", 2, {"processor": MAPPER | {"num_layers": 2, "gradient_checkpointing": "full"}}),
 }  # fmt: skip
 """Kind, processes and settings of each."""
 

@@ -8,7 +8,6 @@ from etesian.graph.edges import Edges
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.chunks import chunk_by_chunk, cut
-from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures
 from etesian.schema.model import MapperSettings
 
@@ -45,13 +44,14 @@ class Encoder(nn.Module):
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
         self.num_chunks = settings.num_chunks
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
-        self.halo: Halo | None = None  # where processes share the model
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.encoder.num_chunks")
 
     def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> Tensor:
-        """Map features [(copies N_data), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
-        if self.halo is not None:
-            x_data = self.halo(x_data, copies)
+        """Map features [(copies N_src), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             return chunk_by_chunk(self._update, self.chunks, x_data, x_hidden, edge_attr, copies)

@@ -11,9 +11,6 @@ from torch.distributed import ProcessGroup
 from torch_geometric.data import HeteroData
 
 from etesian.graph.partition import Partition
-from etesian.model.chunks import cut
-from etesian.model.decoder import Decoder
-from etesian.model.encoder import Encoder
 from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.exchange import Halo, Heads
 from etesian.model.features import EdgeFeatures
@@ -54,11 +51,11 @@ def shard_model(
         edges.keep(part.edge, part.edges)
         return Halo(part, group)
 
-    for name, ends in (("encoder", ("data", "hidden")), ("decoder", ("hidden", "data"))):
-        mapper = getattr(model, name)
-        assert isinstance(mapper, Encoder | Decoder)
-        mapper.halo = keep(mapper.edges, *ends)
-        mapper.chunks = cut(mapper.edges.static.edges(1), mapper.num_chunks, f"model.{name}.num_chunks")
+    encoder, decoder = model.encoder, model.decoder
+    model.data_halo = keep(encoder.edges, "data", "hidden")
+    model.hidden_halo = keep(decoder.edges, "hidden", "data")
+    for mapper in (encoder, decoder):
+        mapper.cut()
     processor = model.processor
     if isinstance(processor, TransformerProcessor):
         processor.share(Heads(partition.hidden, rank, processor.order, group))

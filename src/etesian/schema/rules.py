@@ -36,6 +36,7 @@ def _processes(config: Config) -> Iterator[Problem]:
     hardware, where = config.system.hardware, "system.hardware.num_gpus_per_model"
     total, each = hardware.processes, hardware.num_gpus_per_model
     if total % each == 0:
+        yield from _shared_heads(config)
         return
     devices = "processes" if hardware.accelerator == "cpu" else "GPUs"
     nodes = f"{hardware.num_nodes} node{'s' * (hardware.num_nodes != 1)}"
@@ -47,6 +48,20 @@ def _processes(config: Config) -> Iterator[Problem]:
         f"a divisor of {total}: {', '.join(map(str, divisors))}",
         f"{where}={max(number for number in divisors if number <= each)}, or other num_gpus_per_node and num_nodes",
     )
+
+
+def _shared_heads(config: Config) -> Iterator[Problem]:
+    """Yield heads that can't be shared by the processes of a model: of attention without edges each has some."""
+    heads, each = config.model.processor.num_heads, config.system.hardware.num_gpus_per_model
+    if config.model.uses("processor", "Attention") and heads % each:
+        where = "system.hardware.num_gpus_per_model"
+        yield Problem(
+            f"{where}={each} does not divide model.processor.num_heads={heads}: with model.kind={config.model.kind!r} "
+            "each process has some of the heads",
+            where,
+            f"a divisor of {heads}",
+            "model.processor.num_heads=NUMBER, or another num_gpus_per_model",
+        )
 
 
 def _precision(config: Config) -> Iterator[Problem]:

@@ -101,7 +101,7 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     loss = build_loss(training.training_loss, weights)
     recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
     sharers = experiment.config.system.hardware.num_gpus_per_model
-    sharding = ModelSharding(graph, sharers) if sharers > 1 else None
+    sharding = ModelSharding(graph, sharers, experiment.config.model) if sharers > 1 else None
     task, optimization = experiment.config.task, training.optimization
     module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, sharding)
     if training.precision == "64-true":
@@ -172,7 +172,7 @@ def train(
         path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
-        _introduce(experiment, run, forecaster, compilation, origin)
+        _introduce(experiment, run, module, compilation, origin)
         for line in [*(start.changes if start is not None else ()), *inference.needs()]:
             print(line, flush=True)
         first_epoch = epoch_steps(config, datamodule, config.task.rollout.start)
@@ -337,22 +337,24 @@ def _prepare_start(
 
 
 def _introduce(
-    experiment: Experiment, run: RunFolder, forecaster: Forecaster, compilation: Compilation, origin: str
+    experiment: Experiment,
+    run: RunFolder,
+    module: ForecastModule,
+    compilation: Compilation,
+    origin: str,
 ) -> None:
     """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
-    if (sharers := experiment.config.system.hardware.num_gpus_per_model) > 1:
-        copies = experiment.config.system.hardware.model_copies
-        shared = "the model is shared" if copies == 1 else f"{copies} copies of the model, each shared"
-        console.print(f"{shared} by {sharers} processes", highlight=False)
+    if module.sharding is not None:
+        console.print(module.sharding.describe(), highlight=False, soft_wrap=True)
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
     if policies := describe_checkpointing(experiment.config.model):
         console.print(f"activation checkpointing: {policies}", highlight=False)
     if experiment.config.training.cuda_graphs:
         console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
-    parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)

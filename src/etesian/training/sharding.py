@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
 from etesian.data.windows import GridPart
-from etesian.graph.partition import Partition
+from etesian.errors import Problem, UserError
+from etesian.graph.partition import KEY, NodeParts, Partition
 from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.exchange import gather
 from etesian.model.sharding import shard_model
+from etesian.schema.model import ModelSettings
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.losses import WeightedLoss
 from etesian.training.topology import Topology
@@ -33,6 +35,8 @@ class ModelSharding:
         The graph of the model.
     count : int
         Processes that share a model, ``system.hardware.num_gpus_per_model``.
+    settings : ModelSettings
+        Section ``model``.
 
     Attributes
     ----------
@@ -42,12 +46,26 @@ class ModelSharding:
     Raises
     ------
     UserError
-        If the graph has fewer nodes than the processes are.
+        If the graph has fewer nodes than the processes are, or a process fewer than there are chunks of them.
     """
 
-    def __init__(self, graph: HeteroData, count: int) -> None:
+    def __init__(self, graph: HeteroData, count: int, settings: ModelSettings) -> None:
         self.graph, self.partition = graph, Partition.of_graph(graph, count)
         self.topology: Topology | None = None
+        self._along_edges = settings.uses("processor", "GraphAttention")
+        _check_chunks(self.partition, settings)
+
+    def describe(self) -> str:
+        """Say how the nodes are shared, and how many hidden nodes a process fetches for a layer, in one line."""
+        shared = [f"{_range(self.partition.of(kind))} {kind} nodes" for kind in ("data", "hidden")]
+        text = f"each model is shared by {self.partition.count} processes, of {' and '.join(shared)} each"
+        if not self._along_edges:
+            return text
+        fetched = []
+        for part in range(self.partition.count):
+            received = self.partition.edges(self.graph, "hidden", "hidden", part, tiled=False).received
+            fetched.append(sum(received) - received[part])
+        return f"{text}; along the hidden edges at most {max(fetched):,} nodes are fetched"
 
     def connect(self, trainer: pl.Trainer) -> None:
         """Connect the processes of each model; every process of the run does it."""
@@ -85,3 +103,20 @@ class ModelSharding:
         if self.topology is None:
             raise RuntimeError("the processes are not connected yet")
         return self.topology
+
+
+def _range(nodes: NodeParts) -> str:
+    sizes = sorted({len(part) for part in nodes.parts})
+    return f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+
+
+def _check_chunks(partition: Partition, settings: ModelSettings) -> None:
+    problems = []
+    for component, kind in (("encoder", "hidden"), ("decoder", "data")):
+        where, chunks = f"model.{component}.num_chunks", getattr(settings, component).num_chunks
+        fewest = min(part.numel() for part in partition.of(kind).parts)
+        if chunks > fewest:
+            what = f"{where}={chunks}, but a process has {fewest} of the {kind} nodes with {KEY}={partition.count}"
+            problems.append(Problem(what, where, f"a whole number from 1 to {fewest}"))
+    if problems:
+        raise UserError.collect(problems)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from shared_models import CASES, PROCESSES, computed, run_all, whole_model

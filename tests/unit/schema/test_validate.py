@@ -267,6 +267,18 @@ def test_processes_that_do_not_multiply_out(tree: Tree, accelerator: str, shape:
     assert found.mend == "system.hardware.num_gpus_per_model=3, or other num_gpus_per_node and num_nodes"
 
 
+def test_heads_that_processes_can_not_share():
+    register_kinds()
+    tree = compose(overrides=["model=transformer", "model.processor.num_heads=4"]).tree
+    put(tree, "system.hardware.num_gpus_per_node", 3)
+    found = only(tree, "system.hardware.num_gpus_per_model", 3)
+    assert found.where == "system.hardware.num_gpus_per_model"
+    assert found.what.startswith("system.hardware.num_gpus_per_model=3 does not divide model.processor.num_heads=4")
+    put(tree, "system.hardware.num_gpus_per_node", 2)
+    put(tree, "system.hardware.num_gpus_per_model", 2)
+    assert validate_config(tree).system.hardware.model_copies == 1
+
+
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
