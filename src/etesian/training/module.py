@@ -95,7 +95,8 @@ class ForecastModule(pl.LightningModule):
         """Leave this process its part of the model and the data, once the processes are connected."""
         if self.sharding is not None:
             self.sharding.connect(self.trainer)
-            self.sharding.shard(self.forecaster.model, self.loss, self.trainer.datamodule)  # type: ignore[attr-defined]
+            self.sharding.shard(self.forecaster.model)
+            self.sharding.share(self.loss, self.trainer.datamodule)  # type: ignore[attr-defined]
 
     def on_fit_start(self) -> None:
         """Make what holds the recorded steps."""

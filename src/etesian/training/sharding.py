@@ -72,13 +72,17 @@ class ModelSharding:
         place = Topology.place(trainer.global_rank, trainer.world_size, self.partition.count)
         self.topology = place.connected(trainer.strategy.root_device)
 
-    def shard(self, model: nn.Module, loss: WeightedLoss, data: ForecastDataModule) -> None:
-        """Leave model, loss and batches this process' part, in place."""
-        place, partition = self._place(), self.partition
+    def shard(self, model: nn.Module) -> None:
+        """Leave a whole model this process' part, in place."""
+        place = self._place()
         assert isinstance(model, EncoderProcessorDecoder)
         assert place.model_group is not None
-        shard_model(model, self.graph, partition, place.model_rank, place.model_group)
-        points, everywhere = partition.points(place.model_rank), self.graph["data"].num_nodes
+        shard_model(model, self.graph, self.partition, place.model_rank, place.model_group)
+
+    def share(self, loss: WeightedLoss, data: ForecastDataModule) -> None:
+        """Leave loss and batches this process' part, in place."""
+        place = self._place()
+        points, everywhere = self.partition.points(place.model_rank), self.graph["data"].num_nodes
         loss.keep(points, place.model_size * (points.stop - points.start) / everywhere)
         data.topology, data.part = place, GridPart(points, checks=place.model_rank == 0)
 
