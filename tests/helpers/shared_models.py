@@ -14,7 +14,7 @@ from etesian.graph.partition import Partition
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import build_model
 from etesian.model.exchange import all_to_all, gather
-from etesian.model.sharding import shard_model
+from etesian.model.part import leave_part
 from etesian.runtime.prepare import prepare_model
 
 PROCESSES = 3
@@ -71,7 +71,7 @@ def shared(case: str, rank: int, group: dist.ProcessGroup) -> dict[str, Tensor]:
     graph, count = make_graph(), CASES[case][1]
     partition, model = Partition.of_graph(graph, count), whole_model(case)
     names = list(model.state_dict())
-    shard_model(model, graph, partition, rank, group)
+    leave_part(model, graph, partition, rank, group)
     assert list(model.state_dict()) == names
     found = computed(model, partition.points(rank))
     found["output"] = gather(found["output"], [part.numel() for part in partition.data.parts], group)

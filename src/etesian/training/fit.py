@@ -57,7 +57,7 @@ from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.run_lock import RunLock
 from etesian.training.run_steps import epoch_steps, samples_a_step, steps_of_run
 from etesian.training.scalers import loss_weights
-from etesian.training.sharding import ModelSharding
+from etesian.training.shared_model import SharedModel
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
@@ -101,9 +101,9 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     loss = build_loss(training.training_loss, weights)
     recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
     sharers = experiment.config.system.hardware.num_gpus_per_model
-    sharding = ModelSharding(graph, sharers, experiment.config.model) if sharers > 1 else None
+    shared = SharedModel(graph, sharers, experiment.config.model) if sharers > 1 else None
     task, optimization = experiment.config.task, training.optimization
-    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, sharding)
+    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -119,7 +119,7 @@ class Trained:
     trainer: pl.Trainer
     checkpoint: Path
     device: torch.device
-    sharding: ModelSharding | None = None
+    shared: SharedModel | None = None
 
 
 def train(
@@ -191,7 +191,7 @@ def train(
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
-    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device, module.sharding)
+    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device, module.shared)
 
 
 def describe(experiment: Experiment, graph: HeteroData, run_id: str, command: list[str]) -> dict[str, Any]:
@@ -346,8 +346,8 @@ def _introduce(
     """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
-    if module.sharding is not None:
-        console.print(module.sharding.describe(), highlight=False, soft_wrap=True)
+    if module.shared is not None:
+        console.print(module.shared.describe(), highlight=False, soft_wrap=True)
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
     if policies := describe_checkpointing(experiment.config.model):

@@ -15,7 +15,7 @@ from etesian.schema.task import TaskSettings
 from etesian.schema.training import OptimizationSettings
 from etesian.training.losses import WeightedLoss
 from etesian.training.optimizer import adopt, build_optimizer, clip_gradients, learning_rate_factor
-from etesian.training.sharding import ModelSharding
+from etesian.training.shared_model import SharedModel
 
 
 class ForecastModule(pl.LightningModule):
@@ -35,7 +35,7 @@ class ForecastModule(pl.LightningModule):
         Optimiser steps of the whole run.
     recorder : Recorder, optional
         What records training steps, as ``training.cuda_graphs`` asks; without, every operation is launched by itself.
-    sharding : ModelSharding, optional
+    shared : SharedModel, optional
         What leaves this process its part of the model, where several share it.
     """
 
@@ -47,7 +47,7 @@ class ForecastModule(pl.LightningModule):
         optimization: OptimizationSettings,
         run_steps: int,
         recorder: Recorder | None = None,
-        sharding: ModelSharding | None = None,
+        shared: SharedModel | None = None,
     ) -> None:
         super().__init__()
         self.forecaster = forecaster
@@ -56,7 +56,7 @@ class ForecastModule(pl.LightningModule):
         self.optimization = optimization
         self.run_steps = run_steps
         self.recorder = recorder
-        self.sharding = sharding
+        self.shared = shared
         self.graphs: StepGraphs | None = None
         self._validation_sum: Tensor | None = None  # [loss x weight, weight]
 
@@ -93,10 +93,10 @@ class ForecastModule(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Leave this process its part of the model and the data, once the processes are connected."""
-        if self.sharding is not None:
-            self.sharding.connect(self.trainer)
-            self.sharding.shard(self.forecaster.model)
-            self.sharding.share(self.loss, self.trainer.datamodule)  # type: ignore[attr-defined]
+        if self.shared is not None:
+            self.shared.connect(self.trainer)
+            self.shared.leave_part(self.forecaster.model)
+            self.shared.share(self.loss, self.trainer.datamodule)  # type: ignore[attr-defined]
 
     def on_fit_start(self) -> None:
         """Make what holds the recorded steps."""

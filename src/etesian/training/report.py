@@ -48,7 +48,7 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
     with together(trained.trainer, last=True), naming_kernels(experiment.kernels):
         trained.forecaster.to(trained.device)
         table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
-        draws = diagnostics.plot.enabled and (trained.trainer.is_global_zero or trained.sharding is not None)
+        draws = diagnostics.plot.enabled and (trained.trainer.is_global_zero or trained.shared is not None)
         sample = _sample(experiment, trained) if draws else None
         if trained.trainer.is_global_zero:
             if table is not None:
@@ -87,7 +87,7 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
     first = config.task.multistep_input
     score_batches(loader, windows.dates, partial(states, trained, leads=leads), variables, first, references, scores)
     sums = scores.packed().to(trained.device)
-    if trained.sharding is not None and not trained.sharding.counts_scores:
+    if trained.shared is not None and not trained.shared.counts_scores:
         sums.zero_()
     packed = trainer.strategy.reduce(sums, reduce_op="sum")
     assert isinstance(packed, Tensor)
@@ -101,10 +101,10 @@ def states(trained: Trained, x: Tensor, leads: int) -> Iterator[Tensor]:
     Processes that share a model do it together, and each returns the whole states.
     """
     parameter = next(trained.forecaster.parameters())
-    own = x if trained.sharding is None else trained.sharding.own_points(x)
+    own = x if trained.shared is None else trained.shared.own_points(x)
     rolled = trained.forecaster.states(own.to(parameter.device, parameter.dtype), leads)
     found = at_least_float32(rolled, trained.trainer.precision_plugin.forward_context)
-    return found if trained.sharding is None else trained.sharding.whole(found)
+    return found if trained.shared is None else trained.shared.whole(found)
 
 
 @dataclass(frozen=True)

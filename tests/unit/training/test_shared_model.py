@@ -8,7 +8,7 @@ from small_model import make_graph, make_settings
 
 from etesian.errors import UserError
 from etesian.training.losses import MSELoss
-from etesian.training.sharding import ModelSharding
+from etesian.training.shared_model import SharedModel
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -17,7 +17,7 @@ def test_the_mean_of_the_parts_is_the_loss(count: int):
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand(14, 3, generator=generator, dtype=torch.float64)
     forecast, target = (torch.randn(2, 1, 14, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-    partition, parts = ModelSharding(make_graph(), count, make_settings()).partition, []
+    partition, parts = SharedModel(make_graph(), count, make_settings()).partition, []
     for number in range(count):
         loss, points = MSELoss(weights), partition.points(number)
         loss.keep(points, count * (points.stop - points.start) / 14)
@@ -28,7 +28,7 @@ def test_the_mean_of_the_parts_is_the_loss(count: int):
 def test_fewer_nodes_than_chunks():
     mapper = {"num_heads": 2, "num_chunks": 4, "gradient_checkpointing": "full"}
     with pytest.raises(UserError) as caught:
-        ModelSharding(make_graph(), 2, make_settings(encoder=mapper, decoder=mapper))
+        SharedModel(make_graph(), 2, make_settings(encoder=mapper, decoder=mapper))
     (problem,) = caught.value.problems
     assert problem.where == "model.encoder.num_chunks"
     assert problem.what == (

@@ -18,7 +18,7 @@ from etesian.model.processor import Processor
 from etesian.model.self_attention import TransformerProcessor
 
 
-def shard_model(
+def leave_part(
     model: EncoderProcessorDecoder, graph: HeteroData, partition: Partition, rank: int, group: ProcessGroup
 ) -> None:
     """Leave a model its part of the nodes and edges, in place: it then takes and returns the data nodes of that part.

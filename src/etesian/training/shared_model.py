@@ -19,14 +19,14 @@ from etesian.errors import Problem, UserError
 from etesian.graph.partition import KEY, NodeParts, Partition
 from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.exchange import gather
-from etesian.model.sharding import shard_model
+from etesian.model.part import leave_part
 from etesian.schema.model import ModelSettings
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.losses import WeightedLoss
 from etesian.training.topology import Topology
 
 
-class ModelSharding:
+class SharedModel:
     """Leaves each process its part of a model.
 
     Parameters
@@ -72,12 +72,12 @@ class ModelSharding:
         place = Topology.place(trainer.global_rank, trainer.world_size, self.partition.count)
         self.topology = place.connected(trainer.strategy.root_device)
 
-    def shard(self, model: nn.Module) -> None:
+    def leave_part(self, model: nn.Module) -> None:
         """Leave a whole model this process' part, in place."""
         place = self._place()
         assert isinstance(model, EncoderProcessorDecoder)
         assert place.model_group is not None
-        shard_model(model, self.graph, self.partition, place.model_rank, place.model_group)
+        leave_part(model, self.graph, self.partition, place.model_rank, place.model_group)
 
     def share(self, loss: WeightedLoss, data: ForecastDataModule) -> None:
         """Leave loss and batches this process' part, in place."""
