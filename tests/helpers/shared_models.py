@@ -11,6 +11,7 @@ from small_model import make_fields, make_graph, make_settings
 from torch import Tensor, nn
 
 from etesian.graph.partition import Partition
+from etesian.kernels.factored import FactoredGraphAttention
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import build_model
 from etesian.model.exchange import all_to_all, gather
@@ -32,12 +33,26 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
                                                                      "qk_norm": True, "fuse_projections": True}})
         for policy in ("full", "selective")
     },
+    "tiles": ("graphtransformer", 2, {"layer_kernels": {"GraphAttention": {"_target_": "shared_models.Tiled"}}}),
     "window": ("transformer", 2, {}),
     "all see all": ("transformer", 2, WIDE),
     "window of the graph": ("transformer", 2, GRAPH_ORDER),
     "window, full": ("transformer", 2, {"processor": MAPPER | {"num_layers": 2, "gradient_checkpointing": "full"}}),
 }  # fmt: skip
 """Kind, processes and settings of each."""
+
+
+class Tiled(FactoredGraphAttention):
+    """Graph attention that wants its edges in tiles, and finds those of its part."""
+
+    reads_tiles = True
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
+        tiles = others[-1].tiles
+        assert tiles is not None
+        assert int(tiles.dst_nodes.max()) < len(query)
+        assert int(tiles.src_nodes.max()) < len(key)
+        return super().forward(query, key, value, *others)
 
 
 def whole_model(case: str) -> nn.Module:
