@@ -92,6 +92,19 @@ def graph_attention_cpu(results: dict[str, Any]) -> str:
     return f"{_table(heads, rows)}\n\n{note}"
 
 
+def sharding_nodes(results: dict[str, Any]) -> str:
+    """Nodes of a process, and those that it fetches, by graph and number of processes."""
+    rows = []
+    for grid, graph in results["graphs"].items():
+        for count, found in graph["processes"].items():
+            fetched = [f"{found[component]['fetched']:,}" for component in ("encoder", "processor", "decoder")]
+            rows.append([f"{grid}, level {graph['level']}", count, f"{found['data_nodes']:,}",
+                         f"{found['hidden_nodes']:,}", *fetched])  # fmt: skip
+    heads = ["graph", "processes", "data nodes", "hidden nodes", "fetched by the encoder (data nodes)",
+             "by a block of the processor (hidden nodes)", "by the decoder (hidden nodes)"]  # fmt: skip
+    return _table(heads, rows)
+
+
 def shallow_water(results: dict[str, Any]) -> str:
     """Processor time of stores."""
     rows = [
@@ -468,6 +481,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
     "loss_bands": loss_bands,
+    "sharding_nodes": sharding_nodes,
     "shallow_water": shallow_water,
     "training_step": training_step,
 }
