@@ -41,12 +41,13 @@ def translate_loss(theirs: Theirs, store: Store) -> None:
         _before_0_5(theirs, store, loss)
         return
     there = theirs.names("training.scalers")
-    for name in _chosen(theirs, there):
+    chosen = _chosen(theirs, there)
+    for name in chosen:
         if name not in there:
             theirs.refuse(f"{key}.scalers", f"names under training.scalers: {', '.join(there)}")
         elif _scaler(theirs, name, store):
             loss["scalers"].append(name)
-    theirs.carry_as(f"{key}.scalers", f"{key}.scalers", loss["scalers"])
+    theirs.carry_as(f"{key}.scalers", f"{key}.scalers", loss["scalers"], _unobserved(theirs, chosen))
     theirs.imply("training.scalers", "the loss does not name it")
     theirs.imply("training.variable_groups", "read through the scalers")
 
@@ -90,6 +91,13 @@ def _chosen(theirs: Theirs, there: list[str]) -> list[str]:
     left_out = {name[1:] for name in given if name.startswith("!")}
     named = [name for name in given if name != "*" and not name.startswith("!")]
     return [name for name in (there if "*" in given else named) if name not in left_out]
+
+
+def _unobserved(theirs: Theirs, chosen: list[str]) -> str:
+    """Return what is otherwise here where NaNs are replaced and no scaler masks them in the loss."""
+    imputer = theirs.ours["data"]["processors"]["imputer"]
+    masked = any(target(theirs.value(f"training.scalers.{name}")) == "NaNMaskScaler" for name in chosen)
+    return "" if masked or not any(imputer.values()) else "points that were imputed have no weight here; there they do"
 
 
 def _scaler(theirs: Theirs, name: str, store: Store) -> bool:

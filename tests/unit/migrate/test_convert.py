@@ -105,6 +105,13 @@ def test_all_scalers_but_one(translate: Convert) -> None:
     assert set(translate(chosen).tree["training"]["scalers"]) == {"general_variable", "pressure_level", "node_weights"}
 
 
+def test_it_says_that_imputed_points_have_no_weight(translate: Convert) -> None:
+    key = "training.training_loss.datasets.data.scalers"
+    for scalers, said in (("[node_weights,nan_mask_weights]", 0), ("[node_weights]", 1)):
+        told = [entry for entry in translate(f"{key}={scalers}").told if entry.key == key]
+        assert [entry.why.count("imputed have no weight") for entry in told] == [said]
+
+
 @pytest.mark.parametrize(("kind", "power"), [("Stdev", 1), ("Var", 2)])
 def test_weights_by_the_size_of_changes(translate: Convert, trees: Path, kind: str, power: int) -> None:
     weights = translate(
