@@ -68,9 +68,17 @@ def translate_dataloader(theirs: Theirs) -> None:
     if theirs.is_set("system.input.dataset") and isinstance(theirs.value("system.input.dataset"), str):
         theirs.carry("system.input.dataset")
     else:
-        theirs.set("system.input.dataset", first if isinstance(first, str) else "see dataloader")
+        theirs.set("system.input.dataset", _first_path(first))
         theirs.imply("system.input.dataset", "that of dataloader.training")
     theirs.imply("dataloader.dataset", "read through the splits")
+
+
+def _first_path(options: Any) -> str:
+    """Return the first dataset that options of ``open_dataset`` name, such as those of a ``join``."""
+    while not isinstance(options, str):
+        parts = list(options.values()) if isinstance(options, dict) else options
+        options = parts[0] if parts else "unnamed"
+    return options
 
 
 def _split(theirs: Theirs, split: str) -> None:

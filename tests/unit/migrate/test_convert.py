@@ -194,6 +194,16 @@ def test_what_is_written_otherwise(translate: Convert, overrides: list[str], key
     assert at(translate(*overrides, *extra).tree, key) == value
 
 
+def test_datasets_side_by_side(translate: Convert, trees: Path) -> None:
+    options = f"{{join:[{{dataset:{trees}/s.zarr,select:[2t,q_500,q_850,z_500]}},{{dataset:{trees}/s.zarr,"
+    options = f"dataloader.dataset={options}select:[lsm,tp,cp]}}]}}"
+    tree = translate(options, "system.input.dataset=???", "graph.nodes.data.node_builder.dataset=null").tree
+    assert tree["system"]["input"]["dataset"] == str(trees / "s.zarr")
+    assert [part["select"] for part in tree["dataloader"]["test"]["dataset_config"]["dataset"]["join"]] == [
+        ["2t", "q_500", "q_850", "z_500"], ["lsm", "tp", "cp"],
+    ]  # fmt: skip
+
+
 def test_constants_for_nans(translate: Convert) -> None:
     imputer = "data.datasets.data.processors.imputer"
     constant = "anemoi.models.preprocessing.imputer.ConstantImputer"
