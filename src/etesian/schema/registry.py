@@ -43,5 +43,7 @@ def register(group: str, kind: str) -> Callable[[S], S]:
 
 
 def kinds(group: str) -> dict[str, type[Section]]:
-    """Return the registered sections of a group by kind."""
+    """Return the registered sections of a group by kind; ``single loss`` are the losses that no combination is."""
+    if group == "single loss":
+        return {kind: section for kind, section in _KINDS["loss"].items() if kind != "combined"}
     return dict(_KINDS[group])

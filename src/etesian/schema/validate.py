@@ -21,7 +21,7 @@ _KIND_OF: dict[tuple[str, ...], str] = {
     ("model",): "model",
     ("model", "bounding", "*"): "bounding",
     ("training", "training_loss"): "loss",
-    ("training", "training_loss", "losses", "*"): "loss",
+    ("training", "training_loss", "losses", "*"): "single loss",
     ("training", "scalers", "*"): "scaler",
 }
 """Sections whose keys depend on their ``kind``, by path; ``*`` stands for any name or position."""

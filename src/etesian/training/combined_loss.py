@@ -28,8 +28,6 @@ class CombinedSettings(LossSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> CombinedSettings:
-        if any(part.kind == "combined" for part in self.losses):
-            raise ValueError("training.training_loss.losses holds a combination; list its losses themselves")
         if self.loss_weights is not None and len(self.loss_weights) != len(self.losses):
             raise ValueError(
                 f"training.training_loss.loss_weights has {len(self.loss_weights)} entries for"
