@@ -17,7 +17,6 @@ PARTS = "+training.training_loss.losses=[{kind: mse, scalers: [node_weights]}, {
     "loss",
     [
         *([f"training.training_loss.kind={kind}"] for kind in ("mse", "rmse", "mae", "huber", "log_cosh")),
-        SPECTRAL,
         [*SPECTRAL, "+training.training_loss.distance=coefficients"],
         [
             "training.training_loss={kind: combined, scalers: [general_variable]}",

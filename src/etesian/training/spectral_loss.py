@@ -36,7 +36,7 @@ class SpectralSettings(LossSettings):
 
     @model_validator(mode="after")
     def _reads_floor(self) -> SpectralSettings:
-        if self.distance == "coefficients" and "floor" in self.model_fields_set:
+        if self.distance == "coefficients" and self.floor != type(self).model_fields["floor"].default:
             raise ValueError("training.training_loss.floor does nothing with distance='coefficients'")
         return self
 

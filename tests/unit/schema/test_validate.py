@@ -345,6 +345,40 @@ class TestRulesBetweenSections:
 
 
 @pytest.mark.parametrize(
+    ("loss", "where", "said"),
+    [
+        ({"losses": [{"kind": "mse"}, {"kind": "combined"}]}, "training.training_loss.losses.1.kind", "no single loss"),
+        ({"losses": [{"kind": "huber", "dleta": 2.0}]}, "training.training_loss.losses.0.dleta", "no key 'dleta'"),
+        ({"losses": [{"kind": "hubber"}]}, "training.training_loss.losses.0.kind", "'hubber'"),
+        ({"losses": []}, "training.training_loss.losses", "too short"),
+        ({"losses": [{"kind": "mse"}], "loss_weights": [1.0, 2.0]}, "training.training_loss.loss_weights", "2 entries"),
+        ({"losses": [{"kind": "mse"}], "loss_weights": [0.0]}, "training.training_loss.loss_weights.0", "too small"),
+        ({"losses": [{"kind": "mse", "scalers": ["node"]}]}, "training.training_loss.scalers", "names node"),
+        ({"kind": "crps", "alpha": 1.5}, "training.training_loss.alpha", "too large"),
+        (
+            {"kind": "spectral", "distance": "coefficients", "floor": 0.1},
+            "training.training_loss.floor",
+            "does nothing",
+        ),
+    ],
+    ids=str,
+)
+def test_mistakes_in_a_loss(tree: Tree, loss: Tree, where: str, said: str) -> None:
+    found = only(tree, "training.training_loss", {"kind": "combined"} | loss)
+    assert found.where == where
+    assert said in found.what
+
+
+def test_losses_of_the_whole_grid_take_no_divided_model(tree: Tree) -> None:
+    put(tree, "system.hardware.num_gpus_per_node", 2)
+    put(tree, "system.hardware.num_gpus_per_model", 2)
+    put(tree, "training.training_loss", {"kind": "combined", "losses": [{"kind": "mse"}, {"kind": "rmse"}]})
+    (found,) = problems(tree)
+    assert found.where == "training.training_loss.kind"
+    assert found.what == "the loss rmse needs the whole grid, which system.hardware.num_gpus_per_model divides"
+
+
+@pytest.mark.parametrize(
     ("key", "known"),
     [
         ("training.max_steps", True),

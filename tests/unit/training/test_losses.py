@@ -155,3 +155,20 @@ def test_grids_without_a_spectrum() -> None:
             SphericalAnalysis(grid.latitudes, grid.longitudes, 9)
     with pytest.raises(UserError, match="no rows of equal latitude"):
         SphericalAnalysis(np.linspace(10.0, 20.0, 30), np.linspace(0.0, 40.0, 30))
+
+
+@pytest.mark.parametrize("distance", ["log_power", "coefficients"])
+def test_a_field_descends_to_the_spectrum_of_another(distance: str) -> None:
+    loss, latitudes, _ = spectral(distance)
+    generator = torch.Generator().manual_seed(0)
+    field, target = (torch.randn(1, 1, latitudes.size, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    field.requires_grad_()
+    optimizer = torch.optim.Adam([field], lr=0.05)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        value = loss(field, target).sum()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < 0.5 * losses[0]
