@@ -34,6 +34,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "etesian.commands.evaluate",
         "score a trained model over a period, beside persistence and climatology",
     ),
+    ("mlflow", "etesian.commands.mlflow", "upload a run to an MLflow server"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from etesian.schema.config import Config
 from etesian.schema.presets import Preset
 from etesian.training.ranks import Ranks, agreeing
 from etesian.training.scalers import VariableScaler
+from etesian.training.tracking.libraries import check_libraries
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,10 @@ def check_experiment(
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
-        all that the dataset tells.
+        With what is wrong: first the libraries of the loggers, then the device, then the kernels as named, then as they
+        run, then what is compiled, then all that the dataset tells.
     """
+    check_libraries(config.diagnostics.log)
     if not here and config.system.hardware.accelerator != "cpu":
         kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
         return check_data(config, kernels, torch.device("cpu"), cache_dir)
@@ -182,7 +183,7 @@ def check_data(config: Config, kernels: ComponentKernels, device: torch.device, 
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir, device)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
+    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -302,15 +303,6 @@ def _check_climatology(experiment: Experiment) -> None:
         return
     check_size(splits.training, allow_large=scores.allow_large)
     check_coverage(scores.climatology, splits.training.dates, splits.test.dates)
-
-
-def _check_loggers(experiment: Experiment) -> None:
-    if experiment.config.diagnostics.log.tensorboard.enabled and importlib.util.find_spec("tensorboard") is None:
-        raise UserError(
-            "TensorBoard is not installed",
-            where="diagnostics.log.tensorboard.enabled",
-            mend="pip install 'etesian[tensorboard]', or diagnostics.log.tensorboard.enabled=false",
-        )
 
 
 def _check_names(experiment: Experiment) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.loggers import Logger
 from rich.console import Console
 from torch_geometric.data import HeteroData
 
@@ -52,6 +51,7 @@ from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
+from etesian.training.quiet import quieten_lightning
 from etesian.training.ranks import Ranks
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.run_lock import RunLock
@@ -59,6 +59,7 @@ from etesian.training.scalers import loss_weights
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
+from etesian.training.tracking.tensorboard import TensorBoardFiles
 
 
 def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
@@ -117,8 +118,9 @@ class Trained:
 
 
 def train(
-    experiment: Experiment, run: RunFolder, command: list[str], stop: StopRequest, lock: RunLock | None
-) -> Trained:
+    experiment: Experiment, run: RunFolder, command: list[str], stop: StopRequest, lock: RunLock | None,
+    loggers: Sequence[Logger] = (),
+) -> Trained:  # fmt: skip
     """Train an experiment in a run folder, or go on with the run that is there.
 
     Parameters
@@ -133,6 +135,8 @@ def train(
         Who asked the run to stop, if anyone does.
     lock : RunLock, optional
         That of the run folder, which the first process holds.
+    loggers : sequence of Logger
+        Those beside ``metrics.csv``, in the first process.
 
     Returns
     -------
@@ -159,7 +163,7 @@ def train(
     content = describe(experiment, graph, run.run_id, command)
     inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
     stopping = StopAfterStep(stop, run.checkpoints, config.diagnostics.log.interval, lock)
-    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping)
+    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping, loggers)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
@@ -211,6 +215,7 @@ def build_trainer(
     compilation: Compilation | None = None,
     inference: InferenceCheckpoint | None = None,
     stopping: StopAfterStep | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
@@ -218,9 +223,6 @@ def build_trainer(
     """
     config = experiment.config
     training, diagnostics = config.training, config.diagnostics
-    loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
-    if diagnostics.log.tensorboard.enabled:
-        loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
     callbacks: list[Callback] = [
         RunState(content),
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
@@ -239,7 +241,7 @@ def build_trainer(
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
-        logger=loggers,
+        logger=[MetricsCSV(run.path / "metrics.csv"), *loggers],
         callbacks=callbacks,
         profiler=None if profiler is None else profiler.clock,
         plugins=[AtomicCheckpointIO(inference), *([SlurmProcesses()] if experiment.ranks is not None else [])],
@@ -325,7 +327,7 @@ def _prepare_start(
     if not resumes:
         return start, f"new, goes on from {start} at step {step}"
     for logger in trainer.loggers:
-        if isinstance(logger, MetricsCSV):
+        if isinstance(logger, MetricsCSV | TensorBoardFiles):
             logger.resume_from(step)
     done = step >= module.run_steps
     return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
@@ -387,15 +389,3 @@ def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
         total += epochs * _epoch_steps(config, datamodule, length)
         epoch += epochs
     return min(total, training.max_steps or total)
-
-
-def quieten_lightning() -> None:
-    """Keep Lightning's advice on settings that are chosen here out of the terminal; its errors stay."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
-                    ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
-                    ".*suggested max number of worker.*",
-                    ".*`srun` command is available.*",
-                    ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
-        warnings.filterwarnings("ignore", message=message)

@@ -25,6 +25,7 @@ from etesian.training.experiment import Experiment
 from etesian.training.fit import Trained
 from etesian.training.processes import together
 from etesian.training.run_folder import RunFolder
+from etesian.training.tracking.open import log_results
 
 
 def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTable | None:
@@ -55,6 +56,7 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
                 console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
             if diagnostics.plot.enabled:
                 draw(experiment, run, trained, table)
+            log_results(trained.trainer.loggers, run.path)
             console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
         trained.trainer.strategy.barrier("report")
     return table

@@ -246,6 +246,7 @@ class TestOverridesAndOptions:
             "checkpoint",
             "forecast",
             "evaluate",
+            "mlflow",
             "dataset",
             "version",
         ]
