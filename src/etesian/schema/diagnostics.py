@@ -133,6 +133,8 @@ class PlotSettings(Section):
     """Variables that are drawn; null draws the first 8 outputs, ``all`` every one."""
     sample_idx: int = Field(default=0, ge=0)
     """Sample of the test period that the maps show."""
+    coastlines: bool = True
+    """Draw the Earth's coastlines on maps."""
 
     @property
     def named(self) -> list[str]:

@@ -120,7 +120,7 @@ def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreT
     if table is not None:
         plot_scores(table, run.plots / "rmse.png", names)
     sample, data = _sample(experiment, trained), experiment.splits.test
-    frame = make_frame(data.latitudes, data.longitudes)
+    frame = make_frame(data.latitudes, data.longitudes, plot.coastlines)
     weights = trained.graph["data"].area_weight.flatten().numpy()
     labels = lead_labels(data.dates, experiment.step, len(sample.dates))
     for name in names:
