@@ -156,7 +156,7 @@ def test_a_run_that_was_stopped_goes_on_in_its_own(folder: Path, server: Server)
 
 def test_a_server_that_goes_away_holds_nothing_up(folder: Path) -> None:
     with Server(folder / "going") as server:
-        process = start(folder, *options("alone", server, "training.max_epochs=30"))
+        process = start(folder, *options("alone", server, "training.max_epochs=15"))
         alone = folder / "outputs" / "alone"
         wait_for_rows(process, alone, 20)
         server.stop()
@@ -165,11 +165,11 @@ def test_a_server_that_goes_away_holds_nothing_up(folder: Path) -> None:
         assert f"the MLflow server {server.uri} does not answer: Connection refused; training goes on" in said
         assert "`anemoi-training mlflow sync outputs/alone` uploads what it lacks" in said
         assert "Traceback" not in said
-        assert rows(alone)[-1]["step"] == "209"
+        assert rows(alone)[-1]["step"] == "104"
         refused = run(folder, "mlflow", "sync", "alone", check=False)
         assert (refused.returncode, "does not answer: Connection refused" in refused.stderr) == (2, True)
         server.start()
-        assert len(server.history(mlflow_id(alone), "train_loss")) < 210
+        assert len(server.history(mlflow_id(alone), "train_loss")) < 105
         said = run(folder, "mlflow", "sync", "alone").stdout
         assert said.startswith("run alone, there already: ")
         assert not said.startswith("run alone, there already: 0 values")
@@ -188,7 +188,7 @@ def test_a_server_that_is_not_there(folder: Path) -> None:
         began = time.monotonic()
         done = run(folder, *options("none"), "system.input.dataset=none.zarr", "diagnostics.log.mlflow.enabled=true",
                    f"diagnostics.log.mlflow.tracking_uri={uri}", check=False)  # fmt: skip
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 90  # 10 s for the server, the rest for a busy machine
     assert done.returncode == 2
     assert f"error: the MLflow server {uri} does not answer: nothing within 10 s\n" in done.stderr
     assert "where:   diagnostics.log.mlflow.tracking_uri" in done.stderr
