@@ -22,6 +22,7 @@ from etesian.training.processes import together
 from etesian.training.progress import RunProgress
 from etesian.training.quiet import quieten_lightning
 from etesian.training.run_folder import config_text, resolved
+from etesian.training.run_steps import samples_a_step
 
 
 def profile_training(experiment: Experiment, steps: int, folder: Path) -> None:
@@ -55,7 +56,7 @@ def profile_training(experiment: Experiment, steps: int, folder: Path) -> None:
     if compilation.entries:
         callbacks.append(CompiledGraphs(compilation))
     if config.diagnostics.enable_progress_bar:
-        callbacks.append(RunProgress())
+        callbacks.append(RunProgress(samples_a_step(config)))
     trainer = pl.Trainer(
         **computation(config),
         profiler=profiler.clock,
