@@ -116,12 +116,23 @@ class LogSettings(Section):
 
     interval: int = Field(default=10, ge=1)
     """Steps between two rows."""
+    variables: list[str] | Literal["all"] | None = None
+    """Outputs whose part of the validation loss is logged, ``val_loss/NAME``; null none, ``all`` every one."""
     tensorboard: TensorBoardSettings = TensorBoardSettings()
     """TensorBoard."""
     mlflow: MLflowSettings = MLflowSettings()
     """MLflow."""
     wandb: WandbSettings = WandbSettings()
     """Weights & Biases."""
+
+    @property
+    def named(self) -> list[str]:
+        """The variables that are named."""
+        return list(dict.fromkeys(self.variables)) if isinstance(self.variables, list) else []
+
+    def logged(self, outputs: Sequence[str]) -> list[str]:
+        """Return the variables that are logged, of those that the model forecasts."""
+        return list(outputs) if self.variables == "all" else self.named
 
 
 class PlotSettings(Section):

@@ -315,6 +315,7 @@ def _check_names(experiment: Experiment) -> None:
     """Check the names of outputs in the diagnostics and the scalers."""
     config, outputs = experiment.config, experiment.variables.output
     names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.named]
+    names += [("diagnostics.log.variables", name) for name in config.diagnostics.log.named]
     for key, scaler in config.training.scalers.items():
         if isinstance(scaler, VariableScaler):
             names += [(f"training.scalers.{key}.weights", name) for name in scaler.weights_by_name]

@@ -104,7 +104,9 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     sharers = experiment.config.system.hardware.num_gpus_per_model
     shared = SharedModel(graph, sharers, experiment.config.model) if sharers > 1 else None
     task, optimization = experiment.config.task, training.optimization
-    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared)
+    outputs = experiment.variables.output
+    logged = {name: outputs.index(name) for name in experiment.config.diagnostics.log.logged(outputs)}
+    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared, logged)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
