@@ -75,10 +75,10 @@ def translate_dataloader(theirs: Theirs) -> None:
 
 def _first_path(options: Any) -> str:
     """Return the first dataset that options of ``open_dataset`` name, such as those of a ``join``."""
-    while not isinstance(options, str):
+    while isinstance(options, dict | list):
         parts = list(options.values()) if isinstance(options, dict) else options
         options = parts[0] if parts else "unnamed"
-    return options
+    return options if isinstance(options, str) else "unnamed"
 
 
 def _split(theirs: Theirs, split: str) -> None:
@@ -88,6 +88,9 @@ def _split(theirs: Theirs, split: str) -> None:
         value = theirs.value(f"{key}.dataset_config.{name}")
         if value is None or value == []:
             theirs.imply(f"{key}.dataset_config.{name}", "empty")
+            continue
+        if name == "dataset" and not isinstance(value, str | list | dict):
+            theirs.refuse(f"{key}.dataset_config.{name}", "a path, or options of open_dataset")
             continue
         options[name] = value
         theirs.carry_as(f"{key}.dataset_config.{name}", f"{key}.dataset_config.{name}", value)
