@@ -22,7 +22,7 @@ _ELSEWHERE = {
     "initialise_data_extractor_zero": "the head's first weights are scaled down, for a first forecast near persistence",
 }
 _IMPLIED = {
-    "shard_strategy": "here a model is on one GPU",
+    "shard_strategy": "how processes share a model is not chosen",
     "_convert_": "of Hydra's instantiation",
     "_target_": "model.kind",
     "num_channels": "model.num_channels",
@@ -77,7 +77,7 @@ def translate_model(theirs: Theirs, store: Store) -> None:
     theirs.expect("model.output_mask._target_", ("anemoi.training.utils.masks.NoOutputMask",), "no point is left out")
     theirs.imply("model.output_mask", "no point is left out")
     for key in ("keep_batch_sharded", "cpu_offload", "activation"):
-        theirs.imply(f"model.{key}", "here a model is on one GPU" if key[0] == "k" else "read through the components")
+        theirs.imply(f"model.{key}", _IMPLIED["shard_strategy"] if key[0] == "k" else "read through the components")
     theirs.drop("model.compile", "model/compile says what is compiled: none, norms, blocks, components, model")
     _bounding(theirs, store)
 

@@ -105,11 +105,13 @@ def _precision(theirs: Theirs) -> None:
 
 def _optimiser(theirs: Theirs) -> None:
     key, ours = "training.optimization.optimizer", "training.optimization.optimizer"
-    devices = theirs.number("system.hardware.num_gpus_per_node", 1) * theirs.number("system.hardware.num_nodes", 1)
+    names = ("num_gpus_per_node", "num_nodes", "num_gpus_per_model")
+    gpus, nodes, shared = (theirs.number(f"system.hardware.{name}", 1) for name in names)
+    models = gpus * nodes / (shared or 1)
     lr = theirs.number("training.optimization.lr")
     if theirs.has("training.optimization.lr"):
-        why = f"times {devices} GPUs, as there; here lr is taken as it is" if devices > 1 else ""
-        theirs.carry_as("training.optimization.lr", "training.optimization.lr", lr * devices, why)
+        why = f"times {models:g} models, as there; here lr is taken as it is" if models != 1 else ""
+        theirs.carry_as("training.optimization.lr", "training.optimization.lr", lr * models, why)
     kind = target(theirs.value(key)) or "AdamW"
     if kind == "ZeroRedundancyOptimizer" and target(theirs.value(f"{key}.optimizer_class")) == "AdamW":
         theirs.change(f"{key}._target_", f"{ours}.kind", "adamw", "the same steps; every process keeps all moments")
