@@ -22,7 +22,7 @@ _ELSEWHERE = {
     "initialise_data_extractor_zero": "the head's first weights are scaled down, for a first forecast near persistence",
 }
 _IMPLIED = {
-    "shard_strategy": "here a model is on one GPU",
+    "shard_strategy": "how processes share a model is not chosen",
     "_convert_": "of Hydra's instantiation",
     "_target_": "model.kind",
     "num_channels": "model.num_channels",
@@ -61,14 +61,15 @@ def translate_model(theirs: Theirs, store: Store) -> None:
     for component in COMPONENTS:
         _component(theirs, component, kind)
     translate_kernels(theirs)
-    theirs.expect("model.encoders.source_datasets", (["data"], None), "one dataset", default=["data"])
+    theirs.expect("model.encoders.source_datasets", ([theirs.dataset], None), "one dataset")
     theirs.expect("model.encoders.dataset_fusing_strategy", ("not_supported",), "one dataset")
-    theirs.expect("model.decoders.target_datasets", (["data"], None), "one dataset", default=["data"])
+    theirs.expect("model.decoders.target_datasets", ([theirs.dataset], None), "one dataset")
     theirs.expect("model.decoders.target_node_features", (["encoded_data"],), "the decoder starts from encoded data")
     sums = "anemoi.models.layers.aggregator.SumAggregator"
     theirs.expect("model.latent_aggregator._target_", (sums,), "one encoder")
-    for node in ("data", "hidden"):
-        theirs.carry(f"model.node_trainable_parameters.{node}")
+    hidden = theirs.value("model.model.hidden_nodes_name", "hidden")
+    for node, ours in {theirs.dataset: "data", hidden: "hidden", "data": "data"}.items():
+        theirs.carry(f"model.node_trainable_parameters.{node}", f"model.node_trainable_parameters.{ours}")
     theirs.imply("model.edge_trainable_parameters", "read through the components")
     theirs.expect("model.attributes.nodes", ([], None), "nodes have coordinates and learnt features")
     theirs.imply("model.attributes", "read through the components")
@@ -76,7 +77,7 @@ def translate_model(theirs: Theirs, store: Store) -> None:
     theirs.expect("model.output_mask._target_", ("anemoi.training.utils.masks.NoOutputMask",), "no point is left out")
     theirs.imply("model.output_mask", "no point is left out")
     for key in ("keep_batch_sharded", "cpu_offload", "activation"):
-        theirs.imply(f"model.{key}", "here a model is on one GPU" if key[0] == "k" else "read through the components")
+        theirs.imply(f"model.{key}", _IMPLIED["shard_strategy"] if key[0] == "k" else "read through the components")
     theirs.drop("model.compile", "model/compile says what is compiled: none, norms, blocks, components, model")
     _bounding(theirs, store)
 
@@ -110,7 +111,9 @@ def _checkpointing(theirs: Theirs, key: str) -> str:
     """Set what a component keeps for the backward pass, and return it."""
     recompute, offload = theirs.value(f"{key}.gradient_checkpointing"), theirs.value(f"{key}.cpu_offload", False)
     ours = f"{key}.gradient_checkpointing"
-    policy = "offload" if offload else {True: "full", False: "none", None: "full"}[recompute]
+    if recompute not in (True, False, None):
+        theirs.refuse(ours, "true, false")
+    policy = "offload" if offload else "none" if recompute is False else "full"
     theirs.set(ours, policy)
     if offload:
         theirs.change(f"{key}.cpu_offload", ours, policy, "what a block keeps lies in the host's memory")
@@ -125,7 +128,7 @@ def _checkpointing(theirs: Theirs, key: str) -> str:
 
 
 def _chunks(theirs: Theirs, key: str, policy: str) -> None:
-    if policy == "none" and (theirs.value(key) or 1) > 1:
+    if policy == "none" and theirs.number(key, 1) > 1:
         theirs.change(key, key, 1, "chunks save nothing without gradient_checkpointing")
     else:
         theirs.carry(key)
@@ -143,14 +146,37 @@ def _residual(theirs: Theirs) -> None:
         theirs.carry("model.residual.step")
 
 
+_BOUNDS = {"HardtanhBounding": ("min_val", "max_val"), "FractionBounding": ("min_val", "max_val", "total_var")}
+"""What bounds take beside the variables."""
+
+
+def _check_bound(theirs: Theirs, key: str, kind: str) -> None:
+    """Note keys that the bound does not take, and those that it lacks."""
+    wanted = _BOUNDS.get(kind, ())
+    if kind in ("ReluBounding", *_BOUNDS):
+        theirs.only(key, ["variables", *wanted])
+    for name in wanted:
+        if not theirs.has(f"{key}.{name}"):
+            theirs.refuse(key, f"{kind} with {', '.join(wanted)}")
+
+
 def _bounding(theirs: Theirs, store: Store) -> None:
     """Translate the bounds: those there are of normalised values, those here in physical units."""
     theirs.set("model.bounding", [])
-    entries = theirs.value("model.bounding") or []
+    entries = theirs.listed("model.bounding")
+    if not all(isinstance(entry, dict) for entry in entries):
+        theirs.refuse("model.bounding", "a list of bounds")
+        entries = []
     if not entries:
         theirs.imply("model.bounding", "no bounds")
         return
-    named = [name for entry in entries for name in entry.get("variables") or []]
+    for place, entry in enumerate(entries):
+        _check_bound(theirs, f"model.bounding.{place}", target(entry))
+        entry["variables"] = list(map(str, theirs.listed(f"model.bounding.{place}.variables")))
+        for end in {"min_val", "max_val"} & set(entry):
+            entry[end] = theirs.number(f"model.bounding.{place}.{end}")
+    theirs.stop()
+    named = [name for entry in entries for name in entry["variables"]]
     absent = [name for name in named if name not in store.variables.output]
     if absent:
         names = ", ".join(dict.fromkeys(absent))

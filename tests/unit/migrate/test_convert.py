@@ -46,9 +46,11 @@ def translate(trees: Path) -> Convert:
     composed = {name: compose_foreign([trees / name], "config")[0] for name in ("nested", "flat")}
     parser = OverridesParser.create()
 
-    def translate(*overrides: str, layout: str = "nested") -> Converted:
+    def translate(*overrides: str | tuple[str, Any], layout: str = "nested") -> Converted:
         theirs = copy.deepcopy(composed[layout])
-        for override in parser.parse_overrides(list(overrides)):
+        for key, value in (override for override in overrides if isinstance(override, tuple)):
+            OmegaConf.update(theirs, key, value, merge=False, force_add=True)
+        for override in parser.parse_overrides([override for override in overrides if isinstance(override, str)]):
             if override.is_delete():
                 section, _, name = override.key_or_group.rpartition(".")
                 with open_dict(theirs):
@@ -163,6 +165,10 @@ def test_the_kind_transformer_keeps_the_order_of_the_nodes(translate: Convert) -
     ("overrides", "key", "value"),
     [
         (["system.hardware.num_gpus_per_node=4", "system.hardware.num_nodes=2"], "training.optimization.lr", 8e-3),
+        (["system.hardware.num_gpus_per_node=4", "system.hardware.num_gpus_per_model=2"],
+         "training.optimization.lr", 2e-3),
+        (["system.hardware.num_gpus_per_node=4", "system.hardware.num_gpus_per_model=2"],
+         "system.hardware.num_gpus_per_model", 2),
         (["system.hardware.accelerator=auto"], "system.hardware.accelerator", "cuda"),
         (["system.hardware.accelerator=cuda"], "dataloader.pin_memory", True),
         (["training.precision=32"], "training.precision", "32-true"),
@@ -218,7 +224,7 @@ def test_constants_for_nans(translate: Convert) -> None:
         (["model.model._target_=anemoi.models.models.AnemoiEnsModelEncProcDec"], "allowed: AnemoiModelEncProcDec"),
         (["training.method._target_=anemoi.training.train.methods.EnsembleTraining"], "allowed: SingleTraining"),
         (["task.multistep_output=2"], "task.multistep_output=2 has no counterpart here"),
-        (["system.hardware.num_gpus_per_model=4"], "system.hardware.num_gpus_per_model=4 has no counterpart"),
+        (["+system.hardware.num_gpus_per_ensemble=4"], "system.hardware.num_gpus_per_ensemble=4 has no counterpart"),
         (["system.hardware.accelerator=tpu"], "allowed: cuda, cpu"),
         (["model.processor.edge_pre_mlp=true"], "model.processor.edge_pre_mlp=True"),
         (["+model.processor.mlp_implementation=mixture"], "allowed: mlp, glu"),
@@ -250,11 +256,41 @@ def test_what_has_no_counterpart_is_named(translate: Convert, overrides: list[st
     assert said in refused(translate, *overrides)
 
 
+@pytest.mark.slow
+def test_any_odd_value_is_a_mistake_that_is_told(translate: Convert, trees: Path) -> None:
+    """It is converted, or refused with a message; nothing else happens."""
+    theirs, _ = compose_foreign([trees / "nested"], "config")
+    keys = list(dict.fromkeys(leaf.name(length) for leaf in leaves(theirs) for length in (2, len(leaf.path))))
+    outcomes = {"converted": 0, "refused": 0}
+    for key in keys:
+        try:
+            translate((key, {"word": 1}))
+            outcomes["converted"] += 1
+        except UserError:
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 0
+
+
 def test_a_key_that_nobody_knows_is_named_with_the_nearest(translate: Convert) -> None:
     said = refused(translate, "+model.processor.gradient_checkpoint=true")
     assert "model.processor.gradient_checkpoint=True is no key of anemoi-training that is known here" in said
     assert "did you mean 'model.processor.gradient_checkpointing'" in said
     assert "~model.processor.gradient_checkpoint leaves it out" in said
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+training.scalers.datasets.data.pressure_level.slop=2.0", "did you mean 'training.scalers.datasets.data.pre"),
+        ("+training.scalers.datasets.data.node_weights.attribute=x", "node_weights.attribute='x' is no key of anemoi"),
+        ("model.bounding.datasets.data=[{_target_:a.HardtanhBounding,variables:[tp],min_val:0,maxval:1}]",
+         "model.bounding.datasets.data[0].maxval=1 is no key"),
+        ("model.bounding.datasets.data=[{_target_:a.FractionBounding,variables:[cp],min_val:0,max_val:1}]",
+         "allowed: FractionBounding with min_val, max_val, total_var"),
+    ],
+)  # fmt: skip
+def test_so_is_one_within_a_scaler_or_a_bound(translate: Convert, override: str, said: str) -> None:
+    assert said in refused(translate, override)
 
 
 def test_a_key_that_only_others_read_is_known(translate: Convert) -> None:
