@@ -362,6 +362,8 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
 def _cut_model(model: dict[str, Any], size: Size) -> None:
     channels = model["num_channels"] = _at_most(model["num_channels"], size.channels)
     for component in COMPONENTS[1:]:
+        if "num_heads" not in model[component]:
+            continue
         heads = _at_most(model[component]["num_heads"], size.heads)
         model[component]["num_heads"] = max(n for n in range(1, heads + 1) if channels % n == 0)
     model["processor"]["num_layers"] = _at_most(model["processor"]["num_layers"], size.layers)

@@ -7,11 +7,14 @@ from torch_geometric.data import HeteroData
 
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import ModelFields, build_model
-from etesian.model.graphtransformer import GraphTransformerSettings
-from etesian.model.transformer import TransformerSettings
 from etesian.schema.model import ModelSettings
+from etesian.schema.registry import kinds
 
-SETTINGS = {"graphtransformer": GraphTransformerSettings, "transformer": TransformerSettings}
+WITHOUT_HEADS = ("gnn", "pointwise")
+"""Kinds of components that take no heads."""
+
+ALONG_EDGES = ("graphtransformer", "gnn")
+"""Kinds of models whose processor goes along the edges hidden to hidden."""
 
 
 def sort_edges(src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
@@ -53,22 +56,24 @@ def make_fields(num_steps: int = 2) -> ModelFields:
 
 def make_settings(kind: str = "graphtransformer", **changes: object) -> ModelSettings:
     """Return the settings of a small model; the window of kind transformer leaves some of five nodes out."""
-    block = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
+    section = kinds("model")[kind]
+    blocks = {
+        name: {"mlp_hidden_ratio": 2.0} | ({} if own in WITHOUT_HEADS else {"num_heads": 2})
+        for name, own in section.component_kinds.items()
+    }
+    learnt = {"data2hidden": 2, "hidden2data": 0} | ({"hidden2hidden": 1} if kind in ALONG_EDGES else {})
+    window = {"window_size": 1} if kind == "transformer" else {}
     base = {
         "num_channels": 16,
-        "encoder": block,
-        "processor": block | {"num_layers": 2},
-        "decoder": block,
+        "encoder": blocks["encoder"],
+        "processor": blocks["processor"] | {"num_layers": 2} | window,
+        "decoder": blocks["decoder"],
         "node_trainable_parameters": {"data": 2, "hidden": 3},
+        "edge_trainable_parameters": learnt,
     }
-    own = {
-        "graphtransformer": {"edge_trainable_parameters": {"data2hidden": 2, "hidden2hidden": 1, "hidden2data": 0}},
-        "transformer": {
-            "processor": block | {"num_layers": 2, "window_size": 1},
-            "edge_trainable_parameters": {"data2hidden": 2, "hidden2data": 0},
-        },
-    }[kind]
-    return SETTINGS[kind].model_validate(base | own | changes)
+    settings = section.model_validate(base | changes)
+    assert isinstance(settings, ModelSettings)
+    return settings
 
 
 def make_model(

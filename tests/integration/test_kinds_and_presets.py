@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from etesian.model.build import MODELS
 from etesian.places import package_config_dir
+from etesian.schema.registry import kinds
 from etesian.testing import ExperimentMaker
 
 GROUP = package_config_dir() / "model" / "layer_kernels"
@@ -15,11 +15,11 @@ QUICK = ["training.optimization.lr=0.01", "model.num_channels=32"]
 
 
 def test_every_kind_has_a_config() -> None:
-    assert {file.stem for file in (package_config_dir() / "model").glob("*.yaml")} == set(MODELS)
+    assert {file.stem for file in (package_config_dir() / "model").glob("*.yaml")} == set(kinds("model"))
 
 
 @pytest.mark.parametrize("preset", [*PRESETS, pytest.param("compiled_rmsnorm", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", kinds("model"))
 def test_it_is_filled_as_the_preset_says_and_learns(experiment: ExperimentMaker, kind: str, preset: str) -> None:
     overrides = [f"model={kind}", f"model/layer_kernels={preset}", "model.processor.qk_norm=true", *QUICK]
     run = experiment("own_data", overrides=overrides)

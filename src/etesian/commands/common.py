@@ -135,8 +135,7 @@ def _or_add(key: str, beside: list[str]) -> str:
 def register_kinds() -> None:
     """Import the modules that register the kinds of models, bounds, losses and scalers."""
     import etesian.model.bounding
-    import etesian.model.graphtransformer
-    import etesian.model.transformer
+    import etesian.model.kinds
     import etesian.training.losses
     import etesian.training.scalers  # noqa: F401
 

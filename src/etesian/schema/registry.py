@@ -13,7 +13,9 @@ from etesian.schema.base import Section
 
 S = TypeVar("S", bound=type[Section])
 
-_KINDS: dict[str, dict[str, type[Section]]] = {"model": {}, "loss": {}, "scaler": {}, "bounding": {}, "optimizer": {}}
+GROUPS = ("model", "encoder", "processor", "decoder", "loss", "scaler", "bounding", "optimizer")
+
+_KINDS: dict[str, dict[str, type[Section]]] = {group: {} for group in GROUPS}
 
 
 def register(group: str, kind: str) -> Callable[[S], S]:
@@ -21,8 +23,8 @@ def register(group: str, kind: str) -> Callable[[S], S]:
 
     Parameters
     ----------
-    group : {"model", "loss", "scaler", "bounding", "optimizer"}
-        What it is a kind of.
+    group : str
+        What it is a kind of: one of :data:`GROUPS`.
     kind : str
         The value of the key ``kind`` in the config.
 

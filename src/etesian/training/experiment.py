@@ -278,7 +278,7 @@ def _check_graph(experiment: Experiment) -> None:
     config = experiment.config
     if config.graph.existing is not None:  # read and compared now, so that a graph of another grid stops at the door
         wanted = {DATA_TO_HIDDEN, HIDDEN_TO_DATA}
-        if hasattr(config.model.edge_trainable_parameters, "hidden2hidden"):  # the processor goes along edges
+        if "hidden2hidden" in config.model.processor.edge_sets:
             wanted.add(HIDDEN_TO_HIDDEN)
         check_edge_sets(experiment.load_graph(), wanted, str(config.system.input.graph))
         return

@@ -191,20 +191,47 @@ class TestKinds:
         assert known in str(found.allowed)
         assert found.mend == f"did you mean {known!r}?"
 
-    @pytest.mark.parametrize(
-        ("kind", "key", "owner"),
-        [
-            ("graphtransformer", "model.processor.window_size", "transformer"),
-            ("transformer", "model.edge_trainable_parameters.hidden2hidden", "graphtransformer"),
-        ],
-    )
-    def test_a_deeper_key_of_another_kind(self, tree: Tree, kind: str, key: str, owner: str) -> None:
-        tree["model"]["kind"] = kind
-        tree["model"]["edge_trainable_parameters"].pop("hidden2hidden")
-        put(tree, key, 3)
+    def test_a_deeper_key_of_another_kind(self, tree: Tree) -> None:
+        found = only(tree, "model.processor.window_size", 3)
+        assert found.where == "model.processor.window_size"
+        assert found.mend == "window_size is a key of kind transformer; ~model.processor.window_size leaves it out"
+
+    def test_learnt_features_of_edges_that_the_processor_does_not_go_along(self, tree: Tree) -> None:
+        tree["model"] |= {"kind": "transformer", "processor": {"num_heads": 4}}
         (found,) = problems(tree)
-        assert found.where == key
-        assert found.mend == f"{key.rpartition('.')[2]} is a key of kind {owner}"
+        assert found.where == "model.edge_trainable_parameters.hidden2hidden"
+        assert found.what.endswith(
+            "=8 does nothing with model.processor.kind='transformer', which goes along no such edges"
+        )
+
+    def test_no_learnt_features_of_edges_that_it_goes_along(self, tree: Tree) -> None:
+        found = only(tree, "model.edge_trainable_parameters.hidden2hidden", None)
+        assert found.what.endswith("=null, but model.processor.kind='graphtransformer' goes along these edges")
+
+    def test_a_model_has_the_kind_of_its_processor(self, tree: Tree) -> None:
+        found = only(tree, "model.kind", "gnn")
+        assert found.where == "model.kind"
+        assert found.what == (
+            "model.kind='gnn', but model.processor.kind='graphtransformer': a model has the kind of its processor; "
+            "model/processor=gnn or model/processor=graphtransformer chooses both"
+        )
+
+    def test_components_have_the_kind_of_the_model_unless_they_say_their_own(self, tree: Tree) -> None:
+        tree["model"] |= {"kind": "gnn", "encoder": {}, "processor": {}, "decoder": {"kind": "graphtransformer"}}
+        model = validate_config(tree).model
+        assert [part.kind for part in (model.encoder, model.processor, model.decoder)] == [
+            "gnn",
+            "gnn",
+            "graphtransformer",
+        ]
+        assert model.edge_trainable_parameters.hidden2hidden == 8
+        assert validate_config(validate_config(tree).model_dump(mode="json", by_alias=True)).model == model
+
+    @pytest.mark.parametrize("component", ["encoder", "processor", "decoder"])
+    def test_an_unknown_kind_of_component(self, tree: Tree, component: str) -> None:
+        found = only(tree, f"model.{component}.kind", "gn")
+        assert found.what == f"model.{component}.kind='gn' is no {component} there is"
+        assert found.mend == "did you mean 'gnn'?"
 
     def test_missing(self, tree: Tree) -> None:
         del tree["training"]["training_loss"]["kind"]
