@@ -86,6 +86,9 @@ CASES = {
     "transformer": Case({"window_size": 1}, BLOCK | {"MarkerLinear": 4 + 2, "MarkerAttention": 1}, ATTENDING),
     "gnn": Case({}, deep_mlps(2), Counter(deep_mlps(6 + 1 + 3)) + Counter(HEAD)),
 }
+CASES["pointwise"] = Case(
+    {}, {"MarkerLayerNorm": 1, "MarkerMLP": 1, "MarkerLinear": 2, "MarkerActivation": 1}, ATTENDING
+)
 LAYERS_OF_PROCESSOR = 3
 
 
