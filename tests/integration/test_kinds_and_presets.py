@@ -31,7 +31,8 @@ QUICK_CASES = [(kind, preset) for kind in ("graphtransformer", "transformer") fo
 def test_it_is_filled_as_the_preset_says_and_learns(experiment: ExperimentMaker, kind: str, preset: str) -> None:
     attends = "qk_norm" in kinds("processor")[kind].model_fields
     qk_norm = ["model.processor.qk_norm=true"] if attends else ["model.encoder.qk_norm=true"] * (kind != "gnn")
-    overrides = [f"model={kind}", f"model/layer_kernels={preset}", *qk_norm, *QUICK]
+    levels = ["graph=hierarchical"] if kind == "hierarchical" else []
+    overrides = [f"model={kind}", *levels, f"model/layer_kernels={preset}", *qk_norm, *QUICK]
     run = experiment("own_data", overrides=overrides)
     assert run.config.model.kind == kind
     for slot, entry in yaml.safe_load((GROUP / f"{preset}.yaml").read_text()).items():

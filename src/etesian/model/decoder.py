@@ -23,11 +23,11 @@ near the mean of each variable, and every parameter still gets a gradient in the
 """
 
 
-def shrink(output: nn.Module) -> None:
+def shrink(output: nn.Module, gain: float = OUTPUT_GAIN) -> None:
     """Scale the first weights of an output head down."""
     with torch.no_grad():
         for parameter in output.parameters():
-            parameter.mul_(OUTPUT_GAIN)
+            parameter.mul_(gain)
 
 
 class Decoder(nn.Module):
@@ -67,6 +67,8 @@ class GraphTransformerDecoder(Decoder):
         Section ``model.decoder``.
     kernels : LayerKernels
         Kernels of the decoder.
+    gain : float
+        Factor on the first weights of the output head.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class GraphTransformerDecoder(Decoder):
         edges: EdgeFeatures,
         settings: GraphTransformerDecoderSettings,
         kernels: LayerKernels,
+        gain: float = OUTPUT_GAIN,
     ) -> None:
         super().__init__()
         self.embed_destination = kernels.Linear(data_dim, num_channels)
@@ -85,7 +88,7 @@ class GraphTransformerDecoder(Decoder):
         self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.decoder.num_chunks")
         self.norm_output = kernels.LayerNorm(num_channels)
         self.output = kernels.Linear(num_channels, num_outputs)
-        shrink(self.output)
+        shrink(self.output, gain)
 
     def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""

@@ -15,7 +15,7 @@ KernelMapping = dict[str, dict[str, Any]]
 
 COMPONENTS = ("encoder", "processor", "decoder")
 
-PROCESSOR_EDGES = ("hidden2hidden",)
+PROCESSOR_EDGES = ("hidden2hidden", "between_levels")
 """Keys of ``model.edge_trainable_parameters`` that not every processor has."""
 
 CheckpointingPolicy = Literal["none", "full", "selective", "offload"]
@@ -112,9 +112,15 @@ class ProcessorSettings(ComponentSettings):
 
     edge_sets: ClassVar[tuple[str, ...]] = ()
     """The keys of ``model.edge_trainable_parameters`` for the edges that it goes along."""
+    has_levels: ClassVar[bool] = False
+    """Whether it works on several levels of hidden nodes."""
 
     num_layers: int = Field(default=16, ge=1, le=1024)
     """Blocks."""
+
+    def small(self) -> ProcessorSettings:
+        """Return the settings with as few blocks as have every module."""
+        return self.model_copy(update={"num_layers": 1})
 
 
 class NodeTrainableParameters(Section):
@@ -137,6 +143,8 @@ class EdgeTrainableParameters(Section):
     """An encoder edge."""
     hidden2hidden: int | None = Field(default=None, ge=0)
     """A processor edge; left out where the processor goes along none, else 8 if it is left out."""
+    between_levels: int | None = Field(default=None, ge=0)
+    """An edge from a level of hidden nodes to the next one, or back; likewise."""
     hidden2data: int = Field(default=LEARNT_EDGE_FEATURES, ge=0)
     """A decoder edge."""
 

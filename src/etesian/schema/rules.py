@@ -21,6 +21,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _roles(config)
     yield from _length(config)
     yield from _graph(config)
+    yield from _levels(config)
     yield from _slurm(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
         yield Problem(
@@ -203,6 +204,26 @@ def _length(config: Config) -> Iterator[Problem]:
             f" training.optimization.lr={config.training.optimization.lr}",
             "training.optimization.lr_scheduler.lr_min",
             f"at most {config.training.optimization.lr}",
+        )
+
+
+def _levels(config: Config) -> Iterator[Problem]:
+    """Yield where the levels of the graph are not those that the processor works on."""
+    kind, count = config.model.processor.kind, config.graph.num_levels
+    key = "graph.nodes.hidden.levels" if config.graph.existing is None else "graph.existing.coarser_nodes"
+    if config.model.processor.has_levels and count == 1:
+        yield Problem(
+            f"model.processor.kind={kind!r} works on several levels of hidden nodes, and {key} gives one",
+            key,
+            "two levels at least",
+            "graph=hierarchical, or model/processor=graphtransformer",
+        )
+    elif not config.model.processor.has_levels and count > 1:
+        yield Problem(
+            f"{key} gives {count} levels of hidden nodes, and model.processor.kind={kind!r} works on one",
+            key,
+            "one level but for the kind hierarchical",
+            "graph=multi_scale, or model/processor=hierarchical",
         )
 
 

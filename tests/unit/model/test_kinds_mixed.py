@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from small_model import WITHOUT_HEADS, make_graph, make_model, make_settings
+from small_model import WITHOUT_HEADS, make_model, make_settings
 from torch import nn
 
 from etesian.model.block import Block
@@ -27,7 +27,7 @@ def settings_of(encoder: str, processor: str, decoder: str, **component: object)
 
 
 def randomised(settings: ModelSettings) -> nn.Module:
-    model = make_model(settings, make_graph()).double()
+    model = make_model(settings).double()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -52,7 +52,9 @@ def test_any_kinds_make_a_model(encoder: str, processor: str, decoder: str) -> N
 
 
 @pytest.mark.parametrize("policy", ["full", "selective"])
-@pytest.mark.parametrize(("encoder", "processor", "decoder"), [(k, k, k) for k in kinds("encoder")])
+@pytest.mark.parametrize(
+    ("encoder", "processor", "decoder"), [(k, k, k) for k in kinds("encoder")] + [("gnn", "hierarchical", "gnn")]
+)
 def test_chunks_and_checkpointing_change_nothing(encoder: str, processor: str, decoder: str, policy: str) -> None:
     plain = randomised(settings_of(encoder, processor, decoder))
     settings = settings_of(encoder, processor, decoder, gradient_checkpointing=policy)

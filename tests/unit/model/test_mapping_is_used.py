@@ -89,6 +89,11 @@ CASES = {
 CASES["pointwise"] = Case(
     {}, {"MarkerLayerNorm": 1, "MarkerMLP": 1, "MarkerLinear": 2, "MarkerActivation": 1}, ATTENDING
 )
+CASES["hierarchical"] = Case(  # three levels: blocks down and up on two of them, and two pairs of mappers
+    {}, CASES["graphtransformer"].calls,
+    Counter({name: 3 * count for name, count in ATTENDING.items()})
+    + Counter({name: 4 * count for name, count in CASES["graphtransformer"].calls.items()}),
+)  # fmt: skip
 LAYERS_OF_PROCESSOR = 3
 
 

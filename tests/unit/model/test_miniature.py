@@ -24,7 +24,8 @@ def settings_of(*overrides: str):
 
 @pytest.mark.parametrize("kind", kinds("model"))
 def test_it_runs_and_every_parameter_gets_a_gradient(kind: str) -> None:
-    settings = settings_of(f"model={kind}", "model.residual.step=-2", "task.multistep_input=3", BOUNDS)
+    levels = ["graph=hierarchical", "graph.nodes.hidden.resolution=2"] if kind == "hierarchical" else []
+    settings = settings_of(f"model={kind}", *levels, "model.residual.step=-2", "task.multistep_input=3", BOUNDS)
     model = build_miniature(settings, resolve_kernels(settings, preset=None, overrides=[]))
     assert {type(module) for module in model.bounding} == {Clamp, Fraction}
     y = model(miniature_input(settings, torch.float32))

@@ -110,9 +110,9 @@ def _graph_shapes(settings: ModelSettings, sizes: Sizes) -> list[Shape]:
     learnt = settings.edge_trainable_parameters.model_dump()
     components = {"data2hidden": "encoder", "hidden2hidden": "processor", "hidden2data": "decoder"}
     shapes = []
-    for name, edges in sizes.edges.items():
-        component = components[name]
-        if not settings.uses(component, "GraphAttention"):
+    for name, component in components.items():
+        edges = sizes.edges.get(name)
+        if edges is None or not settings.uses(component, "GraphAttention"):
             continue
         repeated = edges.repeated(sizes.copies)
         calls = settings.processor.num_layers if component == "processor" else 1

@@ -1,26 +1,33 @@
-"""A model of kind ``gnn`` computes what the graph networks of anemoi-models 0.19 compute, given their weights.
+"""Models of kinds ``gnn`` and ``hierarchical`` compute what those of anemoi-models 0.19 compute, given their weights.
 
 Run by ``test_peers.py``, in a process that has the peer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from anemoi.models.distributed import shapes
 from anemoi.models.layers import mapper, processor
 from einops import rearrange
+from peer_checkpoints import make_config, make_model
 from small_model import make_fields, make_graph, make_settings
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 
+from etesian.checkpoint.peer.names import layer_name
+from etesian.graph.build import build_graph
+from etesian.graph.levels import level_names, levels_of
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.build import build_model
 from etesian.model.features import NodeFeatures
 from etesian.model.residual import Residual
 from etesian.runtime.checkpointing import apply_activation_checkpointing
+from etesian.schema.graph import GraphSettings
 from etesian.schema.model import ModelSettings
 from peer_model import NAMES, PeerModel, _edges
 
@@ -139,26 +146,110 @@ def test_outputs_and_gradients(changes: dict[str, Any], dtype: torch.dtype, tole
     settings = make_settings(
         "gnn", encoder=block, processor=inside, decoder=block, edge_trainable_parameters=learnt, **whole
     )
-    torch.manual_seed(0)
-    kernels = resolve_kernels(settings, preset=None, overrides=[])
-    mine = build_model(settings, make_graph(), make_fields(), kernels)
     theirs = PeerGraphNetwork(settings)
+    extra = settings.encoder.mlp_extra_layers
+    assert_same(settings, make_graph(), theirs, lambda name: their_name(name, extra), dtype, tolerance)
+
+
+def assert_same(
+    settings: ModelSettings, graph: HeteroData, theirs: nn.Module, rename: Callable[[str], str], dtype: torch.dtype,
+    tolerance: float, *, members: int = 3,
+) -> None:  # fmt: skip
+    """Compare outputs, and gradients of the input and of every weight, relative to the largest of each."""
+    torch.manual_seed(0)
+    mine = build_model(settings, graph, make_fields(), resolve_kernels(settings, preset=None, overrides=[]))
+    names, wanted = {name: rename(name) for name, _ in mine.named_parameters()}, dict(theirs.named_parameters())
+    assert sorted(names.values()) == sorted(wanted)
     with torch.no_grad():
-        for weight in mine.parameters():
-            weight.normal_(std=0.3)
-        names = {name: their_name(name, settings.encoder.mlp_extra_layers) for name, _ in mine.named_parameters()}
-        wanted = dict(theirs.named_parameters())
-        assert sorted(names.values()) == sorted(wanted)
         for name, weight in mine.named_parameters():
+            weight.normal_(std=0.3)
             wanted[names[name]].copy_(weight)
     apply_activation_checkpointing(mine, settings)
     mine, theirs = mine.to(dtype), theirs.to(dtype)
-    x = torch.randn(2, 2, 3, 14, 3, dtype=dtype)  # batch, time, ensemble, points, variables
+    x = torch.randn(2, 2, members, graph["data"].num_nodes, 3, dtype=dtype)  # batch, time, ensemble, points, variables
     expected = dict(results(theirs, x, {name: name for name in wanted}))
     got = dict(results(mine, x, names))
     assert got.keys() == expected.keys()
     largest = max(float(value.abs().max()) for name, value in expected.items() if name not in ("output", "input"))
     for name, one in got.items():
         other = expected[name]
+        # A softmax takes no notice of the bias of keys: its gradient is what rounding leaves.
         scale = max(float(other.abs().max()), 1e-3 * largest)
         assert float((one - other).abs().max()) <= tolerance * scale, name
+
+
+def hierarchical_settings(**processor: Any) -> ModelSettings:
+    block = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
+    learnt = {"data2hidden": 3, "hidden2hidden": 3, "between_levels": 3, "hidden2data": 3}
+    own = block | {"num_layers": 2, "learnt_of_nodes": 3, "coarsest_skip": True} | processor
+    return make_settings(
+        "hierarchical", encoder=block, processor=own, decoder=block, edge_trainable_parameters=learnt,
+        node_trainable_parameters={"data": 2, "hidden": 3}, latent_skip=False,
+    )  # fmt: skip
+
+
+class PeerHierarchical(nn.Module):
+    """The peer's whole hierarchical model, called as a model of this package is."""
+
+    def __init__(self, settings: ModelSettings, graph: HeteroData) -> None:
+        super().__init__()
+        names, config = levels_of(graph), make_config()
+        model, own = config["model"], settings.processor
+        model["model"] = {
+            "_target_": "anemoi.models.models.AnemoiModelEncProcDecHierarchical", "hidden_nodes_name": names,
+            "latent_skip": own.coarsest_skip,
+        }  # fmt: skip
+        model["enable_hierarchical_level_processing"] = own.level_layers > 0
+        model["level_process_num_layers"] = own.level_layers
+        model["upscale_mapper"] = model["encoders"]["0"]["mapper"]
+        model["downscale_mapper"] = model["decoders"]["0"]["mapper"]
+        model["node_trainable_parameters"] = {"data": 2} | dict.fromkeys(names, 3)
+        del model["bounding"]
+        del model["processor"]["num_channels"]  # the model gives every level its own
+        for name in ("upscale_mapper", "downscale_mapper"):
+            model[name] = {key: value for key, value in model[name].items() if key != "num_channels"}
+        self.inner = make_model(config, graph)[0].model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner({"data": x})["data"][:, 0]
+
+    def named_parameters(self, *args: Any, **keywords: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from self.inner.named_parameters(*args, **keywords)
+
+
+def in_hierarchy(name: str) -> str:
+    module, _, weight = name.rpartition(".")
+    if module.endswith("_nodes"):
+        return f"node_attributes.trainable_tensors.{module.removesuffix('_nodes')}.trainable"
+    first, *rest = module.split(".")
+    if first != "processor":
+        if module.endswith(".edges"):
+            return f"{first}_graph_provider.data.trainable.trainable"
+        return f"{layer_name(module)}.{weight}".replace(f"{first}.", f"{first}.0.", 1)
+    if rest[0] == "coarsest":
+        if rest[1] == "edges":
+            return "processor_graph_provider.trainable.trainable"
+        return f"{layer_name('.'.join(['processor', *rest[1:]]))}.{weight}"
+    part, number, *inside = rest
+    if part == "nodes":
+        return f"node_attributes.trainable_tensors.hidden_{int(number) + 2}.trainable"
+    level = level_names(9)[int(number)]
+    kind, theirs = {
+        "down": ("processor", "down_level_processor"), "up": ("processor", "up_level_processor"),
+        "to_coarser": ("encoder", "upscale"), "to_finer": ("decoder", "downscale"),
+    }[part]  # fmt: skip
+    if inside == ["edges"]:
+        return f"{theirs}_graph_providers.{level}.trainable.trainable"
+    return f"{layer_name('.'.join([kind, *inside]))}.{weight}".replace(f"{kind}.", f"{theirs}.{level}.", 1)
+
+
+@pytest.mark.parametrize(("levels", "coarsening"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize("changes", [{}, {"level_layers": 0}, {"coarsest_skip": False, "level_layers": 2}], ids=str)
+def test_levels(levels: int, coarsening: int, changes: dict[str, Any]) -> None:
+    hidden = {"resolution": 3, "levels": levels, "coarsening": coarsening}
+    points = np.random.default_rng(0).uniform(-80, 80, (2, 40))
+    recipe = {"nodes": {"hidden": hidden}, "edges": {"data2hidden": {"cutoff_factor": 2.0}}}
+    graph = build_graph(points[0], points[1], GraphSettings.model_validate(recipe))
+    settings = hierarchical_settings(**changes)
+    theirs = PeerHierarchical(settings, graph)  # it takes one member only
+    assert_same(settings, graph, theirs, in_hierarchy, torch.float64, 1e-9, members=1)
