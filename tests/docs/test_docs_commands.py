@@ -16,8 +16,12 @@ from doc_pages import Block, blocks, commands, file_name, fragments, named_files
 from etesian import cli
 from etesian.commands import common
 from etesian.commands.config import generate
+from etesian.compose import compose
 from etesian.errors import UserError
+from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import resolve_kernels
+from etesian.model.miniature import build_miniature, miniature_input
+from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema import registry
 from etesian.training import losses
 
@@ -103,6 +107,8 @@ def test_a_shown_file_is_right(block: Block, folder: Path, monkeypatch: pytest.M
     content = yaml.safe_load(block.text)
     if "checkpoint" in content:  # a forecast of anemoi-inference, which tests/integration/test_inference_run.py runs
         return
+    if block.text.startswith("# @package") and "kind" in content:  # a kind of model, which the page's commands choose
+        return
     if "defaults" not in content:  # a recipe of anemoi-datasets
         assert {"dates", "input"} <= set(content)
         return
@@ -144,6 +150,21 @@ def test_the_kernel_of_the_guide_works(folder: Path, monkeypatch: pytest.MonkeyP
     for dtype in (torch.float32, torch.bfloat16):
         tests.test_it_is_the_norm_of_torch(dtype)
     assert cli.main(["kernels", "check", "--config-name", "wide"]) == 0
+
+
+def test_the_kind_of_model_of_the_guide_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files("docs/adding-a-model-kind.md", folder, monkeypatch)
+    overrides = ["model/processor=smoothing", "model/encoder=gnn", "model.processor.gradient_checkpointing=full"]
+    settings = common.check_tree(compose("train", None, overrides)).model
+    assert (settings.kind, settings.encoder.kind) == ("my_kinds.smoothing", "gnn")
+    kernels = resolve_kernels(settings, preset=None, overrides=[])
+    probe_kernels(kernels, settings, torch.device("cpu"), "32-true")
+    model = build_miniature(settings, kernels)
+    assert apply_activation_checkpointing(model, settings) == 1
+    model(miniature_input(settings, torch.float32)).square().mean().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+    with pytest.raises(UserError, match=r"model.processor.pull=2 is too large"):
+        common.check_tree(compose("train", None, [*overrides, "model.processor.pull=2"]))
 
 
 def test_there_is_something_to_test() -> None:

@@ -11,7 +11,7 @@ from etesian.errors import Problem, UserError, did_you_mean, nearest, shell_word
 from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
 from etesian.schema.describe import describe, is_list, keys_of, section_in, show
-from etesian.schema.registry import kinds
+from etesian.schema.registry import KindError, kinds, load_kind
 from etesian.schema.rules import cross_section_problems
 
 Path = tuple[str | int, ...]
@@ -162,6 +162,9 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
         if group is not None:
             found.fail(path, _no_mapping(value, path, group))
         return value
+    if group is not None and (problem := _load(group, value.get("kind"), path)) is not None:
+        found.fail(path, problem)
+        return None
     value = with_component_kinds(value) if group == "model" else value
     children = {key: _build_kinds(child, (*path, key), found) for key, child in value.items()}
     if group is None:
@@ -179,6 +182,17 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
         except ValidationError as error:
             found.add(error, path, value, known[kind])
             found.failed.append(path)
+    return None
+
+
+def _load(group: str, kind: Any, path: Path) -> Problem | None:
+    """Import the module that a kind names, if it names one; return what is wrong with it."""
+    try:
+        load_kind(group, str(kind))
+    except KindError as error:
+        key = _dotted((*path, "kind"))
+        allowed = f"{', '.join(kinds(group))}, or the import path of a module that registers itself"
+        return Problem(f"{key}={kind!r}: {error}", key, allowed)
     return None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,6 +234,28 @@ class TestKinds:
         found = only(tree, f"model.{component}.kind", "gn")
         assert found.what == f"model.{component}.kind='gn' is no {component} there is"
         assert found.mend == "did you mean 'gnn'?"
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (None, "the module my_kinds can't be imported: ModuleNotFoundError: No module named 'my_kinds'"),
+            ("1 / 0", "can't be imported: ZeroDivisionError: division by zero"),
+            ("", "registers no processor of that name: @register('processor', 'my_kinds.inner')"),
+        ],
+    )
+    def test_a_kind_of_the_users(
+        self, tree: Tree, text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if text is not None:
+            (tmp_path / "my_kinds").mkdir()
+            (tmp_path / "my_kinds" / "inner.py").write_text(text)
+        for name in ("my_kinds", "my_kinds.inner"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        found = only(tree, "model.processor.kind", "my_kinds.inner")
+        assert found.where == "model.processor.kind"
+        assert said.replace("the module my_kinds ", "the module my_kinds.inner ") in found.what
+        assert "the import path of a module that registers itself" in str(found.allowed)
 
     def test_missing(self, tree: Tree) -> None:
         del tree["training"]["training_loss"]["kind"]
