@@ -63,7 +63,7 @@ def assert_close_scores(one: Path, two: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         pytest.param(["training.accum_grad_batches=2"], marks=pytest.mark.slow),
         pytest.param(["task.rollout={start: 1, epoch_increment: 1, maximum: 2}"], marks=pytest.mark.slow),
     ],
