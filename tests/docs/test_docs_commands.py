@@ -6,6 +6,8 @@ import argparse
 import importlib
 import math
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,10 +54,15 @@ def check_config(args: argparse.Namespace) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder; kinds of models that a page registers are forgotten again."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    common.register_kinds()
+    for group in registry.GROUPS:
+        monkeypatch.setitem(registry._KINDS, group, registry.kinds(group))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_kinds"]:
+        del sys.modules[name]
 
 
 def write_files(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
