@@ -120,6 +120,27 @@ def compose(
     return Composed(tree, chosen, list(overrides), name, origin, absent, chosen_presets(chosen, loader.repository))
 
 
+def compose_foreign(places: Sequence[Path], config_name: str, overrides: Sequence[str] = ()) -> tuple[DictConfig, Path]:
+    """Compose a config of another package, from its own folders alone; interpolations stay as they are.
+
+    Returns
+    -------
+    tuple of DictConfig, Path
+        The config without Hydra's own section, and its file.
+
+    Raises
+    ------
+    UserError
+        If anything in the files or overrides does not fit together.
+    """
+    name, origin = find_config(config_name, list(places))
+    parsed = _parse(overrides, list(places))
+    with _explained(list(places), origin, parsed):
+        config = _loader(places).load_configuration(name, list(overrides), RunMode.RUN)
+    names: list[Any] = [key for key in config if key != "hydra"]
+    return OmegaConf.masked_copy(config, names), origin
+
+
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
     """Split sweeps (``a=1,2``, ``range``, ``glob``) into the overrides of each job, as Hydra's basic sweeper does."""
     places = search_path(config_dir)

@@ -1,4 +1,4 @@
-"""The mathematics is that of the peers, anemoi-models 0.19 and anemoi-graphs 0.9: the tests of ``peer_*.py``.
+"""The mathematics is that of the peers, anemoi-models 0.19, anemoi-graphs 0.9, anemoi-training 0.17: ``peer_*.py``.
 
 They run in a process that has the peers, so that nothing else imports them unasked: together, as the peers take seconds
 to import, and those that measure alone.
@@ -29,6 +29,12 @@ def test_steps_are_as_the_peer_takes_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint_of_the_peer(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("imported_run.py"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["models_of_checkpoints", "training_classes"])
+def test_as_more_of_the_peers(name: str, tmp_path: Path) -> None:
+    run_tests(Path(__file__).with_name(f"{name}.py"), tmp_path)
 
 
 @pytest.mark.slow

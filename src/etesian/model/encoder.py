@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -18,8 +18,9 @@ from etesian.schema.registry import register
 class Encoder(nn.Module):
     """What an encoder of any kind is: from the data to the hidden nodes.
 
-    It is called with data nodes [(copies N_data), data_dim], hidden nodes [(copies N_hidden), hidden_dim] and copies;
-    it returns the data nodes as the decoder gets them, and hidden nodes [(copies N_hidden), C].
+    It is called with data nodes [(copies N_data), data_dim], hidden nodes [(copies N_hidden), hidden_dim], copies and,
+    where processes share the model, the data nodes that its edges come from, else None; it returns the data nodes as
+    the decoder gets them, and hidden nodes [(copies N_hidden), C].
     """
 
 
@@ -27,6 +28,7 @@ class Encoder(nn.Module):
 class GraphTransformerEncoderSettings(BlockSettings, MapperSettings):
     """Section ``model.encoder`` of kind ``graphtransformer``: the hidden nodes attend to the data nodes."""
 
+    can_be_shared: ClassVar[bool] = True
     kind: Literal["graphtransformer"] = "graphtransformer"
 
     def build(
@@ -67,14 +69,22 @@ class GraphTransformerEncoder(Encoder):
         self.embed_destination = kernels.Linear(hidden_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
+        self.num_chunks = settings.num_chunks
+        self.cut()
 
-    def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> tuple[Tensor, Tensor]:
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.encoder.num_chunks")
+
+    def forward(
+        self, x_data: Tensor, x_hidden: Tensor, copies: int, source: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the data nodes as they came, and hidden nodes [(copies N_hidden), C]; see :class:`Encoder`."""
+        source = x_data if source is None else source
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
-            return x_data, chunk_by_chunk(self._update, self.chunks, x_data, x_hidden, edge_attr, copies)
-        return x_data, self._update(x_data, x_hidden, *self.edges(copies))
+            return x_data, chunk_by_chunk(self._update, self.chunks, source, x_hidden, edge_attr, copies)
+        return x_data, self._update(source, x_hidden, *self.edges(copies))
 
     def _update(self, x_data: Tensor, x_hidden: Tensor, edge_attr: Tensor, edges: Edges) -> Tensor:
         source = self.embed_source(x_data)  # [N_src, C]

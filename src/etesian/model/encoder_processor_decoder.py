@@ -18,6 +18,7 @@ from torch_geometric.data import HeteroData
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures, NodeFeatures, for_products
 from etesian.model.fields import ModelFields
 from etesian.model.residual import Residual
@@ -70,6 +71,8 @@ class EncoderProcessorDecoder(Model):
         self.processor = settings.processor.build(channels, graph, learnt_edges, kernels.processor)
         self.decoder = settings.decoder.build(handed_on, outputs, channels, to_data, kernels.decoder, embedded=embedded)
         self.residual = Residual(settings.residual, fields)
+        self.data_halo: Halo | None = None  # where processes share the model
+        self.hidden_halo: Halo | None = None
         self.bounding = build_bounding(settings.bounding, fields, residual=settings.residual.kind == "skip")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -99,10 +102,13 @@ class EncoderProcessorDecoder(Model):
         x_flat = rearrange(for_products(x), "b t e g v -> (b e g) (t v)")
         x_data = self.data_nodes.join(x_flat, copies)  # [(B E G), F_data]
         x_hidden = self.hidden_nodes(copies)  # [(B E N_hidden), F_hidden]
-        x_data, encoded = self.encoder(x_data, x_hidden, copies)  # [(B E G), F_data or C], [(B E N_hidden), C]
+        source = None if self.data_halo is None else self.data_halo(x_data, copies)
+        # Data nodes [(B E G), F_data or C] and hidden nodes [(B E N_hidden), C].
+        x_data, encoded = self.encoder(x_data, x_hidden, copies, source)
         processed = self.processor(encoded, copies)  # [(B E N_hidden), C]
         if self.latent_skip:
             processed = processed + encoded
-        y = self.decoder(processed, x_data, copies)  # [(B E G), V_out]
+        x_hidden = processed if self.hidden_halo is None else self.hidden_halo(processed, copies)
+        y = self.decoder(x_hidden, x_data, copies)  # [(B E G), V_out]
         y = rearrange(y, "(b e g) v -> b e g v", b=batch, e=ensemble).to(x.dtype)
         return self.bounding(self.residual(y, x))  # [B, E, G, V_out]

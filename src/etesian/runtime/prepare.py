@@ -9,7 +9,7 @@
    graph; the reverse, compiling around the checkpoint, leaves such a block uncompiled without a word. Where the
    checkpoint is inside all the same (selective, or a module that holds whole blocks), only ``fullgraph: true`` will do:
    :mod:`etesian.runtime.combinations`.
-5. Nothing yet: data parallelism is the trainer's.
+5. Parallelism, in training: a model is left its part where processes share it, then wrapped by the trainer.
 """
 
 from __future__ import annotations

@@ -29,6 +29,9 @@ def _named_policy(value: Any) -> Any:
 class ComponentSettings(Section):
     """What encoder, processor and decoder of every kind have."""
 
+    can_be_shared: ClassVar[bool] = False
+    """Whether several processes may share it, a part of the nodes each."""
+
     kind: str
     """What the component is made of; left out: as the kind of the model says."""
     mlp_hidden_ratio: float = Field(default=4.0, gt=0, le=1024)

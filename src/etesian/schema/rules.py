@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from etesian.errors import Problem
 from etesian.schema.config import Config
+from etesian.schema.model import COMPONENTS
+from etesian.schema.registry import kinds
 from etesian.schema.slurm import seconds_of
 
 
 def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
+    yield from _processes(config)
     yield from _precision(config)
     yield from _pinned_memory(config)
     yield from _offload(config)
@@ -28,6 +32,56 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
             "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
             "diagnostics.scores.climatology_file",
             "null, or climatology: monthly or daily, as the file's",
+        )
+
+
+def _processes(config: Config) -> Iterator[Problem]:
+    """Yield processes that don't make up whole groups of those that share a model."""
+    hardware, where = config.system.hardware, "system.hardware.num_gpus_per_model"
+    total, each = hardware.processes, hardware.num_gpus_per_model
+    if total % each == 0:
+        yield from _shared_kinds(config)
+        yield from _shared_heads(config)
+        return
+    devices = "processes" if hardware.accelerator == "cpu" else "GPUs"
+    nodes = f"{hardware.num_nodes} node{'s' * (hardware.num_nodes != 1)}"
+    made = f"{nodes} x {hardware.num_gpus_per_node} {devices} = {total} processes"
+    divisors = [number for number in range(1, total + 1) if total % number == 0]
+    yield Problem(
+        f"{made}; {total} is not a multiple of num_gpus_per_model={each}",
+        where,
+        f"a divisor of {total}: {', '.join(map(str, divisors))}",
+        f"{where}={max(number for number in divisors if number <= each)}, or other num_gpus_per_node and num_nodes",
+    )
+
+
+def _shared_kinds(config: Config) -> Iterator[Problem]:
+    """Yield the components of a kind that processes can't share."""
+    where, each = "system.hardware.num_gpus_per_model", config.system.hardware.num_gpus_per_model
+    for name in COMPONENTS:
+        part = getattr(config.model, name)
+        if each > 1 and not part.can_be_shared:
+            able = ", ".join(kind for kind, section in kinds(name).items() if getattr(section, "can_be_shared", False))
+            yield Problem(
+                f"{where}={each} shares a model, and a {name} of model.{name}.kind={part.kind!r} can't be shared",
+                where,
+                f"with 2 or more, model.{name}.kind: {able}",
+                f"{where}=1, or model/{name}=graphtransformer",
+            )
+
+
+def _shared_heads(config: Config) -> Iterator[Problem]:
+    """Yield heads that can't be shared by the processes of a model: of attention without edges each has some."""
+    processor: Any = config.model.processor
+    heads, each = processor.num_heads, config.system.hardware.num_gpus_per_model
+    if config.model.uses("processor", "Attention") and heads % each:
+        where = "system.hardware.num_gpus_per_model"
+        yield Problem(
+            f"{where}={each} does not divide model.processor.num_heads={heads}: with model.kind={config.model.kind!r} "
+            "each process has some of the heads",
+            where,
+            f"a divisor of {heads}",
+            "model.processor.num_heads=NUMBER, or another num_gpus_per_model",
         )
 
 
@@ -72,7 +126,7 @@ def _cuda_graphs(config: Config) -> Iterator[Problem]:
     if not config.training.cuda_graphs:
         return
     hardware, where = config.system.hardware, "training.cuda_graphs"
-    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    processes = hardware.processes
     if hardware.accelerator == "cpu":
         yield Problem(
             "training.cuda_graphs=true needs a GPU, and system.hardware.accelerator='cpu'",

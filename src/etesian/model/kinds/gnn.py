@@ -36,6 +36,7 @@ from etesian.model.chunks import chunk_by_chunk, cut
 from etesian.model.decoder import Decoder, shrink
 from etesian.model.deep_mlp import DeepMLP, hidden_layers
 from etesian.model.encoder import Encoder
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures, for_products
 from etesian.schema.model import (
     COMPONENTS,
@@ -51,6 +52,7 @@ from etesian.schema.registry import register
 class GraphNetworkSettings(HeadlessSettings):
     """Encoder, processor or decoder of kind ``gnn``."""
 
+    can_be_shared: ClassVar[bool] = True
     kind: Literal["gnn"] = "gnn"
     mlp_hidden_ratio: float = Field(default=1.0, gt=0, le=1024)
     """Hidden channels of the MLPs of nodes and embeddings, in channels of the model; that of the messages has as many
@@ -211,17 +213,25 @@ class GraphNetworkEncoder(Encoder):
         self.embed_edges = Embedding(edges.dim, num_channels, settings, kernels)
         self.edges = edges
         self.block = MessagePassing(num_channels, settings, kernels)
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
+        self.num_chunks = settings.num_chunks
+        self.cut()
 
-    def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> tuple[Tensor, Tensor]:
-        """Return data nodes [(copies N_data), C] and hidden nodes [(copies N_hidden), C]."""
-        source = self.embed_source(x_data)  # [(copies N_data), C]
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.encoder.num_chunks")
+
+    def forward(
+        self, x_data: Tensor, x_hidden: Tensor, copies: int, source: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return data nodes [(copies N_data), C] and hidden nodes [(copies N_hidden), C]; see :class:`Encoder`."""
+        data = self.embed_source(x_data)  # [(copies N_data), C]
+        source = data if source is None else self.embed_source(source)  # [(copies N_src), C]
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             hidden = chunk_by_chunk(self._update, self.chunks, source, x_hidden, edge_attr, copies)
         else:
             hidden = self._update(source, x_hidden, *self.edges(copies))
-        return self.block.update(source, source), hidden
+        return self.block.update(data, data), hidden
 
     def _update(self, source: Tensor, x_hidden: Tensor, edge_attr: Tensor, edges: Edges) -> Tensor:
         destination = self.embed_destination(x_hidden)  # [N_dst, C]
@@ -243,13 +253,15 @@ class GraphNetworkProcessor(nn.Module):
         self.edges = edges
         self.embed_edges = Embedding(edges.dim, num_channels, settings, kernels)
         self.blocks = nn.ModuleList(MessagePassing(num_channels, settings, kernels) for _ in range(settings.num_layers))
+        self.halo: Halo | None = None  # where processes share the model
 
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] to the same shape."""
         edge = self.embed_edges(self.edges.attributes(1)).repeat(copies, 1)  # [(copies M), C]; the copies are alike
         edges = self.edges.static.edges(copies)
         for block in self.blocks:
-            x, edge = block(x, x, edge, edges)
+            source = x if self.halo is None else self.halo(x, copies)
+            x, edge = block(source, x, edge, edges)
         return x
 
 
@@ -274,8 +286,13 @@ class GraphNetworkDecoder(Decoder):
         self.embed_edges = Embedding(edges.dim, num_channels, settings, kernels)
         self.edges = edges
         self.block = MessagePassing(num_channels, settings, kernels)
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.decoder.num_chunks")
+        self.num_chunks = settings.num_chunks
+        self.cut()
         self.head = Head(num_channels, num_outputs, settings, kernels)
+
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.decoder.num_chunks")
 
     def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), F] to [.., num_outputs]."""

@@ -22,6 +22,7 @@ from etesian.schema.registry import register
 class PointwiseProcessorSettings(HeadlessSettings, ProcessorSettings):
     """Section ``model.processor`` of kind ``pointwise``: an MLP on each hidden node."""
 
+    can_be_shared: ClassVar[bool] = True
     kind: Literal["pointwise"] = "pointwise"
 
     def build(
