@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
+    ("model", "etesian.commands.model", "print what encoder, processor and decoder of an experiment cost"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("forecast", "etesian.commands.forecast", "forecast from one date with a trained model; write NetCDF or zarr"),
     (

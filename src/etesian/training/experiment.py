@@ -23,6 +23,7 @@ from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.graph.build import DATA_TO_HIDDEN, HIDDEN_TO_DATA, HIDDEN_TO_HIDDEN, check_settings
 from etesian.graph.existing import check_edge_sets
+from etesian.graph.levels import edges_within, level_names
 from etesian.graph.nodes import check_coordinates
 from etesian.graph.store import check_path, load_or_build
 from etesian.inference.climatology import check_coverage, check_size
@@ -285,8 +286,8 @@ def _check_graph(experiment: Experiment) -> None:
     config = experiment.config
     if config.graph.existing is not None:  # read and compared now, so that a graph of another grid stops at the door
         wanted = {DATA_TO_HIDDEN, HIDDEN_TO_DATA}
-        if hasattr(config.model.edge_trainable_parameters, "hidden2hidden"):  # the processor goes along edges
-            wanted.add(HIDDEN_TO_HIDDEN)
+        if "hidden2hidden" in config.model.processor.edge_sets:
+            wanted |= {HIDDEN_TO_HIDDEN, *edges_within(level_names(config.graph.num_levels))}
         check_edge_sets(experiment.load_graph(), wanted, str(config.system.input.graph))
         return
     check_settings(config.graph)

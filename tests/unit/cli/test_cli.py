@@ -243,6 +243,7 @@ class TestOverridesAndOptions:
             "config",
             "kernels",
             "graph",
+            "model",
             "checkpoint",
             "forecast",
             "evaluate",
