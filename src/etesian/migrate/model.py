@@ -10,8 +10,15 @@ from etesian.migrate.theirs import Theirs, target
 
 COMPONENTS = ("encoder", "processor", "decoder")
 EDGES = {"encoder": "data2hidden", "processor": "hidden2hidden", "decoder": "hidden2data"}
-_MAPPERS = {"encoder": "GraphTransformerForwardMapper", "decoder": "GraphTransformerBackwardMapper"}
-_PROCESSORS = {"GraphTransformerProcessor": "graphtransformer", "TransformerProcessor": "transformer"}
+_CLASSES = {
+    "encoder": {"GraphTransformerForwardMapper": "graphtransformer", "GNNForwardMapper": "gnn"},
+    "processor": {"GraphTransformerProcessor": "graphtransformer", "TransformerProcessor": "transformer",
+                  "GNNProcessor": "gnn", "PointWiseMLPProcessor": "pointwise"},
+    "decoder": {"GraphTransformerBackwardMapper": "graphtransformer", "GNNBackwardMapper": "gnn"},
+}  # fmt: skip
+"""Kind of each class of components."""
+_OPTIONS = {"gnn": ("mlp_hidden_ratio", "mlp_extra_layers"), "pointwise": ("mlp_hidden_ratio",)}
+"""What components take that have no attention."""
 _OFF = {
     "edge_pre_mlp": (False,), "softcap": (0.0, None), "use_alibi_slopes": (False, None), "dropout_p": (0.0,),
     "use_rotary_embeddings": (False,), "qkv_bias": (False,),
@@ -24,7 +31,7 @@ _ELSEWHERE = {
 _IMPLIED = {
     "shard_strategy": "how processes share a model is not chosen",
     "_convert_": "of Hydra's instantiation",
-    "_target_": "model.kind",
+    "_target_": "kind",
     "num_channels": "model.num_channels",
 }
 
@@ -38,10 +45,9 @@ def check_kind(theirs: Theirs) -> None:
         Naming the model, mapper or processor.
     """
     _expect_class(theirs, "model.model", ["AnemoiModelEncProcDec"], None)
-    kinds = "with a model of those kinds: model=graphtransformer, model=transformer"
-    for component, mapper in _MAPPERS.items():
-        _expect_class(theirs, f"model.{component}", [mapper], kinds)
-    _expect_class(theirs, "model.processor", list(_PROCESSORS), kinds)
+    mend = "with a model of those kinds: model=graphtransformer, model=transformer, model=gnn"
+    for component, classes in _CLASSES.items():
+        _expect_class(theirs, f"model.{component}", list(classes), mend)
     theirs.stop()
 
 
@@ -52,14 +58,14 @@ def _expect_class(theirs: Theirs, key: str, classes: list[str], mend: str | None
 
 def translate_model(theirs: Theirs, store: Store) -> None:
     """Translate the section ``model``; after ``data``."""
-    kind = _PROCESSORS[target(theirs.value("model.processor"))]
-    theirs.ours["model"] = {"kind": kind}
+    kinds = {name: classes[target(theirs.value(f"model.{name}"))] for name, classes in _CLASSES.items()}
+    theirs.ours["model"] = {"kind": kinds["processor"], **{name: {"kind": kind} for name, kind in kinds.items()}}
     theirs.carry("model.num_channels")
     if theirs.has("model.model.latent_skip"):
         theirs.carry("model.model.latent_skip", "model.latent_skip")
     theirs.imply("model.model", "model.kind")
     for component in COMPONENTS:
-        _component(theirs, component, kind)
+        _component(theirs, component, kinds[component])
     translate_kernels(theirs)
     theirs.expect("model.encoders.source_datasets", ([theirs.dataset], None), "one dataset")
     theirs.expect("model.encoders.dataset_fusing_strategy", ("not_supported",), "one dataset")
@@ -84,7 +90,7 @@ def translate_model(theirs: Theirs, store: Store) -> None:
 
 def _component(theirs: Theirs, name: str, kind: str) -> None:
     key = f"model.{name}"
-    for option in ("num_heads", "mlp_hidden_ratio", "qk_norm"):
+    for option in _OPTIONS.get(kind, ("num_heads", "mlp_hidden_ratio", "qk_norm")):
         theirs.carry(f"{key}.{option}")
     if name == "processor":
         theirs.carry(f"{key}.num_layers")
@@ -95,7 +101,7 @@ def _component(theirs: Theirs, name: str, kind: str) -> None:
     policy = _checkpointing(theirs, key)
     if name != "processor":
         _chunks(theirs, f"{key}.num_chunks", policy)
-    if name != "processor" or kind == "graphtransformer":
+    if name != "processor" or kind in ("graphtransformer", "gnn"):
         edges = (["edge_length", "edge_dirs"],)
         theirs.expect(f"{key}.sub_graph_edge_attributes", edges, "what an edge carries")
         theirs.carry(f"{key}.trainable_size", f"model.edge_trainable_parameters.{EDGES[name]}")

@@ -161,6 +161,37 @@ def test_the_kind_transformer_keeps_the_order_of_the_nodes(translate: Convert) -
     assert (model["processor"]["window_size"], model["processor"]["node_order"]) == (8, "graph")
 
 
+def without_attention(section: str, kind: str, *, edges: bool = True) -> list[str]:
+    gone = ["num_heads", "qk_norm", "graph_attention_backend", "shard_strategy", "edge_pre_mlp"]
+    gone += [] if edges else ["sub_graph_edge_attributes", "trainable_size"]
+    return [f"{section}._target_=anemoi.models.layers.{kind}", *(f"~{section}.{name}" for name in gone)]
+
+
+def test_the_kind_gnn(translate: Convert) -> None:
+    mappers = {"encoders": "mapper.GNNForwardMapper", "decoders": "mapper.GNNBackwardMapper"}
+    changes = [f"+model.{name}.0.mapper.mlp_extra_layers=1" for name in mappers]
+    for name, kind in mappers.items():
+        changes += without_attention(f"model.{name}.0.mapper", kind)
+    model = translate(*without_attention("model.processor", "processor.GNNProcessor"), *changes).tree["model"]
+    assert model["kind"] == model["encoder"]["kind"] == model["processor"]["kind"] == model["decoder"]["kind"] == "gnn"
+    assert [model[name]["mlp_extra_layers"] for name in ("encoder", "processor", "decoder")] == [1, 0, 1]
+    assert model["edge_trainable_parameters"]["hidden2hidden"] == 2
+
+
+def test_a_processor_without_edges(translate: Convert) -> None:
+    changes = without_attention("model.processor", "processor.PointWiseMLPProcessor", edges=False)
+    model = translate(*changes).tree["model"]
+    assert (model["kind"], model["encoder"]["kind"]) == ("pointwise", "graphtransformer")
+
+
+def test_loggers_elsewhere(translate: Convert) -> None:
+    key = "diagnostics.log.mlflow"
+    converted = translate(f"{key}.enabled=true", f"{key}.tracking_uri=http://localhost:5000", f"+{key}.system=true")
+    assert at(converted.tree, key)["tracking_uri"] == "http://localhost:5000"
+    assert [entry.key for entry in converted.told if entry.kind == "dropped" and key in entry.key] == [key]
+    assert not at(translate().tree, key)["enabled"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "key", "value"),
     [
@@ -220,7 +251,7 @@ def test_constants_for_nans(translate: Convert) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["model.processor._target_=anemoi.models.layers.processor.GNNProcessor"], "GraphTransformerProcessor or"),
+        (["model.processor._target_=anemoi.models.layers.processor.NoOpProcessor"], "GraphTransformerProcessor or"),
         (["model.model._target_=anemoi.models.models.AnemoiEnsModelEncProcDec"], "allowed: AnemoiModelEncProcDec"),
         (["training.method._target_=anemoi.training.train.methods.EnsembleTraining"], "allowed: SingleTraining"),
         (["task.multistep_output=2"], "task.multistep_output=2 has no counterpart here"),
