@@ -52,7 +52,7 @@ class FiniteLosses(Callback):
     ) -> None:
         """Look at the loss and the weights before they are written: the checkpoint before stays if they are lost."""
         self._look(trainer)
-        lost = lost_weights({name: parameter.detach() for name, parameter in pl_module.named_parameters()})
+        lost = lost_weights(checkpoint["state_dict"])
         if lost:
             what = f"after step {trainer.global_step} weights are NaN or infinite: {shown_weights(lost)}"
             raise UserError(what, where=LEARNING_RATE, mend=MEND)

@@ -13,13 +13,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.strategies import Strategy
 from rich.console import Console
 from torch_geometric.data import HeteroData
 
-from etesian.checkpoint.content import describe_experiment, kernels_of
+from etesian.checkpoint.content import describe_experiment
 from etesian.checkpoint.inference import InferenceCheckpoint
-from etesian.checkpoint.mapping import check_mapping, library_changes
-from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
+from etesian.checkpoint.read import load_checkpoint
 from etesian.data.description import coordinates_of, describe_dataset
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
@@ -33,14 +33,7 @@ from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
-from etesian.training.checkpoints import (
-    LAST,
-    AtomicCheckpointIO,
-    RunState,
-    check_not_imported,
-    checkpoint_callbacks,
-    position_in_data,
-)
+from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
@@ -53,10 +46,12 @@ from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
 from etesian.training.ranks import Ranks
-from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
+from etesian.training.run_folder import RunFolder, resolved
 from etesian.training.run_lock import RunLock
 from etesian.training.scalers import loss_weights
+from etesian.training.sharded import FullySharded
 from etesian.training.slurm_environment import SlurmProcesses
+from etesian.training.start import prepare_start, starting_checkpoint
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
 
@@ -147,7 +142,7 @@ def train(
         If it was asked to stop, once that step is done and ``last.ckpt`` written.
     """
     config = experiment.config
-    start = _starting_checkpoint(experiment, run)
+    start = starting_checkpoint(experiment, run)
     quieten_lightning()
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
@@ -163,7 +158,7 @@ def train(
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
-        path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
+        path, origin = prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, forecaster, compilation, origin)
@@ -184,6 +179,11 @@ def train(
         inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
     best = run.checkpoints / "best.ckpt"
     chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
+    if isinstance(trainer.strategy, FullySharded):  # a process alone could not run what is divided
+        module.forecaster = forecaster = build_forecaster(experiment, graph)
+        prepare_model(forecaster.model, config.model, experiment.kernels)
+        if config.training.precision == "64-true":
+            module.double()
     module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
 
@@ -251,12 +251,11 @@ def build_trainer(
 def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
     """Return the options of Lightning's trainer that decide what a step computes; the rest looks on."""
     training, hardware = config.training, config.system.hardware
-    processes = hardware.num_gpus_per_node * hardware.num_nodes
     return {
         "accelerator": hardware.accelerator,
         "devices": hardware.num_gpus_per_node,
         "num_nodes": hardware.num_nodes,
-        "strategy": DataParallel(ranks) if processes > 1 else "auto",
+        "strategy": _strategy(config, ranks),
         "precision": training.precision,
         "max_epochs": training.max_epochs if training.max_epochs is not None else -1,
         "max_steps": training.max_steps if training.max_steps is not None else -1,
@@ -268,67 +267,15 @@ def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
         "reload_dataloaders_every_n_epochs": int(config.task.rollout.epoch_increment > 0),
         "use_distributed_sampler": False,
         "enable_model_summary": False,
+        "inference_mode": training.strategy.kind == "ddp",  # what is gathered while validating is trained with later
     }
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A checkpoint to start from, and what is to be said of its kernels."""
-
-    path: Path
-    checkpoint: dict[str, Any]
-    changes: list[str]
-
-
-def _starting_checkpoint(experiment: Experiment, run: RunFolder) -> _Start | None:
-    """Return the checkpoint to start from: this run's last one before the one of a run it is forked from.
-
-    Its kernels are compared with those of the experiment.
-    """
-    config, kernels = experiment.config, experiment.kernels
-    if (path := run.last_checkpoint) is not None:
-        run.check_same_experiment(resolved(config))
-    elif config.training.fork_run_id is not None:
-        path = find_checkpoint(run.root, config.training.fork_run_id)
-    else:
-        return None
-    checkpoint = load_checkpoint(path)
-    stored, allowed = kernels_of(checkpoint["etesian"]), config.training.allow_other_kernels
-    changed = check_mapping(path, stored, kernels, config.model, experiment.device, allowed=allowed)
-    said = [f"other kernels: {parity}" for parity in changed]
-    return _Start(
-        path, checkpoint, [*said, *(f"since the checkpoint: {c}" for c in library_changes(stored, kernels.records))]
-    )
-
-
-def _prepare_start(
-    found: _Start,
-    config: Config,
-    run: RunFolder,
-    module: ForecastModule,
-    datamodule: ForecastDataModule,
-    trainer: pl.Trainer,
-) -> tuple[Path | None, str]:
-    """Check a checkpoint against the model and set where the data go on.
-
-    Returns what Lightning restores, and where the run starts, in words.
-    """
-    start, checkpoint = found.path, found.checkpoint
-    check_weights(start, checkpoint["state_dict"], module)
-    check_finite(start, checkpoint["state_dict"])
-    resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
-    if config.training.load_weights_only and not resumes:
-        module.load_state_dict(checkpoint["state_dict"])
-        return None, f"new, with the weights of {start}"
-    check_not_imported(start, checkpoint)
-    datamodule.resume_at = position_in_data(checkpoint)
-    if not resumes:
-        return start, f"new, goes on from {start} at step {step}"
-    for logger in trainer.loggers:
-        if isinstance(logger, MetricsCSV):
-            logger.resume_from(step)
-    done = step >= module.run_steps
-    return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
+def _strategy(config: Config, ranks: Ranks | None) -> Strategy | str:
+    hardware, training = config.system.hardware, config.training
+    if hardware.num_gpus_per_node * hardware.num_nodes == 1:
+        return "auto"
+    return FullySharded(training, ranks) if training.strategy.kind == "fsdp" else DataParallel(ranks)
 
 
 def _introduce(
@@ -396,6 +343,6 @@ def quieten_lightning() -> None:
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
                     ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
                     ".*suggested max number of worker.*",
-                    ".*`srun` command is available.*",
+                    ".*`srun` command is available.*", "FSDP2-wrapped module .* returned a view tensor.*",
                     ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

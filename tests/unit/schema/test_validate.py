@@ -253,6 +253,7 @@ class TestRulesWithinSections:
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
+DIVIDED = {"system.hardware.num_gpus_per_node": 2, "training.strategy.kind": "fsdp"}
 IMPLEMENTATION = "training.optimization.optimizer.implementation"
 
 
@@ -278,6 +279,8 @@ class TestRulesBetweenSections:
                 IMPLEMENTATION,
             ),
             ({"dataloader.workers": "threads"}, "dataloader.workers"),
+            ({"training.strategy.kind": "fsdp"}, "training.strategy.kind"),
+            ({"training.strategy.reshard_after_forward": False}, "training.strategy.reshard_after_forward"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
@@ -305,6 +308,8 @@ class TestRulesBetweenSections:
             {**RECORDED, "model.processor.gradient_checkpointing": "selective"},
             {**RECORDED, IMPLEMENTATION: "fused", "training.precision": "bf16-mixed"},
             {IMPLEMENTATION: "fused"},
+            {**DIVIDED, "training.strategy.reshard_after_forward": False},
+            {**DIVIDED, "system.hardware.num_gpus_per_node": 1, "system.hardware.num_nodes": 2},
             {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed", "training.gradient_clip.val": None},
         ],
     )
