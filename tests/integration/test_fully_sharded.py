@@ -7,8 +7,8 @@ from sharded_steps import CASES, run_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LEFT_OUT = ("blocks", "norms", "blocks and full")
-"""Cases of minutes, like others that are run."""
+LEFT_OUT = ("blocks", "norms", "components", "blocks and full")
+"""Cases that compile as another does, which takes long."""
 
 
 @pytest.fixture(scope="module")
