@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from etesian.graph.edges import Edges
@@ -57,3 +59,42 @@ def assert_agree(
             assert got[name].shape == value.shape
             difference = (got[name] - value).abs().max().item() if value.numel() else 0.0
             assert difference < 1e-10 * max(1.0, scale), f"{backend.__name__}: {name} differs by {difference}"
+
+
+class _Noise(torch.autograd.Function):
+    """Disturbs numbers, and their gradient, as much as rounding them to a dtype may."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        ctx.half = torch.finfo(dtype).eps / 2
+        return x * (1 + (torch.rand_like(x) * 2 - 1) * ctx.half)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * (1 + (torch.rand_like(gradient) * 2 - 1) * ctx.half), None
+
+
+class NoisyGraphAttention(torch.nn.Module):
+    """The formula in float64, where what belongs to an edge or is returned is disturbed, gradients too.
+
+    Its error is what keeping the projection, score and alpha of an edge in a dtype costs, whoever computes them. Where
+    sums cancel out (the gradients of the scores of a node add up to nothing) it is far above the dtype's precision.
+    """
+
+    def __init__(self, num_heads: int, head_channels: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.heads, self.channels, self.dtype = num_heads, head_channels, dtype
+
+    def forward(self, q: Any, k: Any, v: Any, attr: Any, weight: Any, bias: Any, edges: Edges) -> torch.Tensor:
+        projected = _Noise.apply(torch.nn.functional.linear(attr, weight, bias), self.dtype)
+        projected = projected.view(-1, self.heads, self.channels)
+        score = (q[edges.dst] * (k[edges.src] + projected)).sum(-1) / self.channels**0.5
+        score = _Noise.apply(score, self.dtype)
+        highest = score.new_full((edges.num_dst, self.heads), -torch.inf)
+        highest = highest.index_reduce(0, edges.dst, score.detach(), "amax")
+        power = (score - highest[edges.dst]).exp()
+        total = torch.zeros_like(highest).index_add(0, edges.dst, power)
+        alpha = _Noise.apply(power / total[edges.dst], self.dtype)
+        message = alpha[..., None] * (v[edges.src] + projected)
+        out = message.new_zeros(edges.num_dst, self.heads, self.channels).index_add(0, edges.dst, message)
+        return _Noise.apply(out, self.dtype)

@@ -62,10 +62,11 @@ def test_gradients_of_a_rollout_are_those_without(
     kind: str, kernel: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offload, "SMALLEST", 2**12)
-    model = prepared(settings_of(policy, kernel, kind), torch.float64)
-    plain = rollout(prepared(settings_of("none", kernel, kind), torch.float64), torch.float64)
+    dtype, tolerance = (torch.float32, 1e-5) if kernel == "triton" else (torch.float64, 1e-11)
+    model = prepared(settings_of(policy, kernel, kind), dtype)
+    plain = rollout(prepared(settings_of("none", kernel, kind), dtype), dtype)
     for _ in range(3):  # what is left of a step must not disturb the next
-        assert_same(rollout(model, torch.float64), plain, 1e-11)
+        assert_same(rollout(model, dtype), plain, tolerance)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

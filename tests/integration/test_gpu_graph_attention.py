@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import NAMES
+from attention_cases import NAMES, NoisyGraphAttention
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from etesian.graph.edges import Edges
-from etesian.kernels.factored import FactoredGraphAttention
 from etesian.kernels.reference import ReferenceGraphAttention
 from etesian.kernels.triton_kernels import tuning
 from etesian.kernels.triton_kernels.tuning import Work
@@ -85,10 +84,34 @@ def exact(inputs: list[Tensor | None], edges: Edges) -> dict[str, Tensor]:
     return results(ReferenceGraphAttention(heads, channels), wide, edges)
 
 
+def unavoidable(inputs: list[Tensor | None], edges: Edges) -> dict[str, float]:
+    """Return the errors that numbers of the inputs' dtype cost where sums cancel out, whatever computes them.
+
+    In 16 bits, where sums are made of wider numbers: the formula in float64 with noise of half a unit in the last place
+    of each number an edge. In float32: the formula in float32, whose own sums are rounded.
+    """
+    _, heads, channels = inputs[0].shape
+    dtype, want = inputs[0].dtype, exact(inputs, edges)
+    if dtype == torch.float32:
+        return errors(results(ReferenceGraphAttention(heads, channels), inputs, edges), want)
+    wide = [None if t is None else t.detach().double().requires_grad_() for t in inputs]
+    torch.manual_seed(0)
+    draws = [errors(results(NoisyGraphAttention(heads, channels, dtype), wide, edges), want) for _ in range(8)]
+    return {name: (sum(draw[name] ** 2 for draw in draws) / len(draws)) ** 0.5 for name in draws[0]}
+
+
 def assert_near_float64(module: torch.nn.Module, inputs: list[Tensor | None], edges: Edges) -> None:
+    assert_near_exact(results(module, inputs, edges), inputs, edges)
+
+
+def assert_near_exact(got: dict[str, Tensor], inputs: list[Tensor | None], edges: Edges) -> None:
     dtype = inputs[0].dtype
-    for name, error in errors(results(module, inputs, edges), exact(inputs, edges)).items():
-        assert error < TOLERANCE[dtype], f"{name}: {error}"
+    found = errors(got, exact(inputs, edges))
+    above = {name: error for name, error in found.items() if not error < TOLERANCE[dtype]}
+    if above:
+        cost, factor = unavoidable(inputs, edges), 8 if dtype == torch.float32 else 1.5
+        for name, error in above.items():
+            assert error < factor * cost[name], f"{name}: {error}, where {dtype} costs {cost[name]} at the least"
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -149,11 +172,11 @@ def test_more_than_two_to_the_31_numbers(kernel: type[torch.nn.Module]) -> None:
     query = torch.randn(num, heads, channels, device="cuda", dtype=torch.bfloat16, generator=draw)
     assert query.numel() > 2**31
     query.requires_grad_()
-    attributes = torch.randn(num, dim, device="cuda", generator=draw)
-    weight = torch.randn(heads * channels, dim, device="cuda", generator=draw)
+    attributes = torch.randn(num, dim, device="cuda", dtype=torch.bfloat16, generator=draw)
+    weight = torch.randn(heads * channels, dim, device="cuda", dtype=torch.bfloat16, generator=draw)
     out = kernel(heads, channels)(query, query, query, attributes, weight, None, edges)
     last = slice(num - 100, num)
-    expected = query.detach()[last].float() + (attributes[last] @ weight.T).view(-1, heads, channels)
+    expected = query.detach()[last].float() + (attributes[last].float() @ weight.float().T).view(-1, heads, channels)
     torch.testing.assert_close(out[last].float(), expected, rtol=1e-2, atol=1e-2)
     (gradient,) = torch.autograd.grad(out, query, torch.ones_like(out))
     torch.testing.assert_close(gradient[last].float(), torch.ones_like(expected), rtol=1e-2, atol=1e-2)
@@ -213,16 +236,13 @@ def test_a_captured_graph_runs_on_new_numbers(kernel: type[torch.nn.Module]) -> 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_under_autocast_with_wide_parameters(dtype: torch.dtype, kernel: type[torch.nn.Module]) -> None:
-    inputs, edges = make_case(8, dtype)
-    inputs[3:] = [t.detach().float().requires_grad_() for t in inputs[3:]]
+    """Autocast narrows attributes, weight and bias, as it does those of any projection."""
+    inputs, edges = make_case(8, torch.float32)
+    inputs[:3] = [t.detach().to(dtype).requires_grad_() for t in inputs[:3]]
     with torch.autocast("cuda", dtype=dtype):
         got = results(kernel(4, 64), inputs, edges)
-        other = results(FactoredGraphAttention(4, 64), inputs, edges)
-    want = exact(inputs, edges)
     assert [got[name].dtype for name in NAMES] == [t.dtype for t in inputs]
-    theirs = errors(other, want)  # computes in float32: what is left is the rounding of the results
-    for name, error in errors(got, want).items():
-        assert error < 1.2 * theirs[name] + 1e-4, f"{name}: {error}, where factored has {theirs[name]}"
+    assert_near_exact(got, [t.detach().to(dtype) for t in inputs], edges)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -293,13 +293,20 @@ class GraphRecorder:
     def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """Return what launches the work again, and the tensor that then holds its result."""
         graph = torch.cuda.CUDAGraph()
-        # Only this thread is watched: others may read data and copy them to the device meanwhile.
-        with (
-            torch.cuda.device(self.device),
-            torch.cuda.stream(torch.cuda.current_stream(self.device)),  # set again where the end of a recording fails
-            torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
-        ):
-            result = work()
+        index = self.device.index if self.device.index is not None else torch.cuda.current_device()
+        generator = torch.cuda.default_generators[index]
+        before = generator.clone_state()
+        try:
+            # Only this thread is watched: others may read data and copy them to the device meanwhile.
+            with (
+                torch.cuda.device(self.device),
+                torch.cuda.stream(torch.cuda.current_stream(self.device)),  # set again where a recording's end fails
+                torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
+            ):
+                result = work()
+        except Exception:
+            generator.graphsafe_set_state(before)  # its own would wait for the end of the recording for ever
+            raise
         return graph.replay, result
 
 
