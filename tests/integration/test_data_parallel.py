@@ -125,7 +125,9 @@ def test_a_mistake_of_a_chosen_process_is_said_once(cache: Path, tmp_path: Path,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines() == ["error: what went wrong", "  where:   this.key"]
+    *told, who = done.stderr.splitlines()
+    assert told == ["error: what went wrong", "  where:   this.key"]
+    assert who.startswith(f"error: process {rank} of 2, on ")
     assert alive(str(tmp_path)) == []
 
 
@@ -144,4 +146,7 @@ def test_a_process_that_dies_ends_the_run(cache: Path, tmp_path: Path, dies: str
         os.kill(main.pid if dies == "main" else other.pid, 9)
         _, said = main.communicate(timeout=60)
     assert main.returncode == (-9 if dies == "main" else 128 + 9), said
+    assert said.splitlines()[0].startswith(
+        "error: process 0 of 2 is gone" if dies == "main" else "error: process 1 of 2,"
+    )
     assert alive(str(tmp_path)) == []
