@@ -53,6 +53,7 @@ OWN: dict[str, dict[str, list[str]]] = {
         "triton": TRITON,
         "triton+blocks": BLOCKS,
         "h200": ["system=h200"],
+        "h200 components": ["system=h200", "model/compile=components"],
     },
     "n320": {
         "as shipped": [],
@@ -61,6 +62,8 @@ OWN: dict[str, dict[str, list[str]]] = {
         "triton+blocks kept": [*BLOCKS, *KEEP_LAYERS, *KEEP_MAPPERS],
         "h200": ["system=h200"],
         "h200 kept": ["system=h200", *KEEP_LAYERS, *KEEP_MAPPERS],
+        "h200 components": ["system=h200", "model/compile=components"],
+        "h200 components kept": ["system=h200", "model/compile=components", *KEEP_LAYERS, *KEEP_MAPPERS],
     },
     "processor": {
         "as shipped": [],

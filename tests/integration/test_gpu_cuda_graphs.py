@@ -58,7 +58,7 @@ def settings_of(
 class Trained:
     """A small model in mixed precision, with accumulation, clipping and the fused optimiser."""
 
-    def __init__(self, settings: ModelSettings, *, recorded: bool) -> None:
+    def __init__(self, settings: ModelSettings, *, recorded: bool, accumulates: bool = True) -> None:
         self.model = make_model(settings).cuda()
         prepare_model(self.model, settings, resolve_kernels(settings, preset=None, overrides=[]))
         optimization = {"lr": 1e-3, "optimizer": {"implementation": "fused"}}
@@ -66,7 +66,9 @@ class Trained:
         self.graphs = None
         if recorded:
             recorder = GraphRecorder(torch.device("cuda:0"))
-            self.graphs = StepGraphs(self.model, self.loss, lambda loss: loss.backward(), recorder)
+            self.graphs = StepGraphs(
+                self.model, self.loss, lambda loss: loss.backward(), recorder, accumulates=accumulates
+            )
 
     def loss(self, x: Tensor) -> Tensor:
         """Return the mean square of what is rolled out over all steps of x but the first."""
@@ -107,11 +109,13 @@ def groups() -> list[list[Tensor]]:
     ]
 
 
+@pytest.mark.parametrize("accumulates", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_losses_and_weights_are_those_of_single_launches(case: str) -> None:
+def test_losses_and_weights_are_those_of_single_launches(case: str, accumulates: bool) -> None:
     settings = settings_of(**CASES[case])
-    plain, recorded = (Trained(settings, recorded=recorded) for recorded in (False, True))
-    assert recorded.steps(groups()) == pytest.approx(plain.steps(groups()), rel=1e-3)
+    plain, recorded = (Trained(settings, recorded=recorded, accumulates=accumulates) for recorded in (False, True))
+    steps = groups() if accumulates else [[x] for group in groups() for x in group]
+    assert recorded.steps(steps) == pytest.approx(plain.steps(steps), rel=1e-3)
     assert recorded.graphs is not None
     assert len(recorded.graphs.shapes) == 3
     for (name, one), other in zip(plain.model.named_parameters(), recorded.model.parameters(), strict=True):

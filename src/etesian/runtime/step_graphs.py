@@ -1,8 +1,8 @@
 """Forward, loss and backward of a training step, recorded once for each shape of batch and launched as one piece.
 
-A recorded step reads and writes at fixed addresses: the batch is copied to where it was recorded, gradients are added
-up where they were, and weights have to stay where they are. What records is an argument, so the bookkeeping here runs
-on any device; :class:`etesian.runtime.device.GraphRecorder` records CUDA graphs.
+A recorded step reads and writes at fixed addresses: the batch is copied to where it was recorded, gradients are left
+or added up where they were, and weights have to stay where they are. What records is an argument, so the bookkeeping
+here runs on any device; :class:`etesian.runtime.device.GraphRecorder` records CUDA graphs.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class _Step:
-    """What was recorded for one shape; `kept` are tensors that it reads and that nothing else may hold."""
+    """What was recorded for one shape.
+
+    `kept` are tensors that it reads and that nothing else may hold; `gradients` those that it leaves or adds to.
+    """
 
     batch: Tensor
     loss: Tensor
     launch: Callable[[], None]
     kept: tuple[object, ...]
+    gradients: list[Tensor | None]
 
 
 class StepGraphs:
@@ -62,6 +66,9 @@ class StepGraphs:
         Adds the gradients of such a loss to those that are there.
     recorder : Recorder
         What records.
+    accumulates : bool
+        Whether gradients are added to those that are there, as an optimiser step of several batches asks. Otherwise
+        each run leaves its own, which saves passes over all gradients.
     """
 
     def __init__(
@@ -70,12 +77,15 @@ class StepGraphs:
         forward: Callable[[Tensor], Tensor],
         backward: Callable[[Tensor], object],
         recorder: Recorder,
+        *,
+        accumulates: bool = True,
     ) -> None:
-        self.module, self.recorder = module, recorder
+        self.module, self.recorder, self.accumulates = module, recorder, accumulates
         self._checkpointed = forget_random_states(module)
         self._forward, self._backward = forward, backward
         self._steps: dict[tuple[torch.Size, torch.dtype], _Step] = {}
-        self._places: list[tuple[nn.Parameter, int, Tensor | None]] = []  # parameter, its address, its gradient
+        self._addresses: list[tuple[nn.Parameter, int]] = []
+        self._gradients: list[Tensor | None] = []  # that the parameters have now
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -83,7 +93,7 @@ class StepGraphs:
         return [tuple(shape) for shape, _ in self._steps]
 
     def run(self, x: Tensor) -> Tensor:
-        """Add the gradients of a batch to those that are there, and return its loss.
+        """Leave the gradients of a batch, or add them to those that are there, and return its loss.
 
         Parameters
         ----------
@@ -105,29 +115,33 @@ class StepGraphs:
         key = (x.shape, x.dtype)
         if key not in self._steps:
             self._steps[key] = self._record(x)
-        self._check_places()
         step = self._steps[key]
+        self._check_places()
+        if not self.accumulates and step.gradients is not self._gradients:
+            self._have(step.gradients)
         step.batch.copy_(x, non_blocking=True)
         step.launch()
         return step.loss.clone()
 
     def zero_grad(self) -> None:
-        """Set the gradients to 0 where they are; before the first step there are none."""
-        gradients = [gradient for _, _, gradient in self._places if gradient is not None]
-        if gradients:
+        """Set gradients that are added up to 0 where they are; before the first step there are none."""
+        gradients = [gradient for gradient in self._gradients if gradient is not None]
+        if self.accumulates and gradients:
             self._check_places()
             torch._foreach_zero_(gradients)
 
     def forget(self) -> None:
         """Drop what was recorded, and the gradients: before the module moves to another place."""
         self._steps.clear()
-        self._places.clear()
+        self._addresses, self._gradients = [], []
         self.module.zero_grad(set_to_none=True)
 
     def _record(self, x: Tensor) -> _Step:
         batch = x.detach().clone()
 
         def work() -> Tensor:
+            if not self.accumulates:
+                self.module.zero_grad(set_to_none=True)
             torch.clear_autocast_cache()  # a weight that was cast before would be recorded as it was then
             with torch.autocast(x.device.type, enabled=False):  # a backward pass is not cast, whatever is around it
                 loss = self._forward(batch)
@@ -135,34 +149,41 @@ class StepGraphs:
             torch.clear_autocast_cache()
             return loss.detach()
 
-        with _left_as_it_was(self.module):
+        with _left_as_it_was(self.module, gradients=self.accumulates):
             before = _random_state(x.device)
             for _ in range(WARM_UP):
                 self.recorder.warm_up(work)
             if self._checkpointed and not before.equal(_random_state(x.device)):
                 raise _random_and_checkpointed()
             launch, loss = _recorded(self.recorder, work)
-        self._places = [(p, p.data_ptr(), p.grad) for p in self.module.parameters()]
+        self._addresses = [(p, p.data_ptr()) for p in self.module.parameters()]
+        self._gradients = [p.grad for p in self.module.parameters()]
         kept = tuple(layer.kept() for layer in self.module.modules() if isinstance(layer, StaticEdges))
-        return _Step(batch, loss, launch, kept)
+        return _Step(batch, loss, launch, kept, self._gradients)
+
+    def _have(self, gradients: list[Tensor | None]) -> None:
+        """Give the parameters the gradients of another recording."""
+        self._gradients = gradients
+        for (parameter, _), gradient in zip(self._addresses, gradients, strict=True):
+            parameter.grad = gradient
 
     def _check_places(self) -> None:
-        for parameter, address, gradient in self._places:
+        for (parameter, address), gradient in zip(self._addresses, self._gradients, strict=True):
             if parameter.grad is not gradient or parameter.data_ptr() != address:
                 raise RuntimeError("weights or gradients were moved since the step was recorded: forget() it before")
 
 
 @contextmanager
-def _left_as_it_was(module: nn.Module) -> Iterator[None]:
-    """Set gradients, buffers and random states back to what they were; a gradient that is new becomes 0."""
-    parameters, buffers = list(module.parameters()), list(module.buffers())
-    gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
+def _left_as_it_was(module: nn.Module, *, gradients: bool) -> Iterator[None]:
+    """Set buffers, random states and, if asked, gradients back to what they were; a gradient that is new becomes 0."""
+    parameters, buffers = list(module.parameters()) if gradients else [], list(module.buffers())
+    before = [None if p.grad is None else p.grad.clone() for p in parameters]
     values = [(buffer, buffer._version, buffer.clone()) for buffer in buffers]
-    devices = {p.device for p in parameters if p.device.type == "cuda"}
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     with torch.random.fork_rng(devices=list(devices)):
         yield
     with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(parameters, before, strict=True):
             if gradient is not None:
                 parameter.grad.copy_(gradient)  # type: ignore[union-attr]
             elif parameter.grad is not None:

@@ -123,7 +123,9 @@ class StepModel:
         self.scaler = torch.amp.GradScaler(batch.device.type, enabled=training.precision == "16-mixed")
         self.recorded: StepGraphs | None = None
         if self.module.recorder is not None:
-            self.recorded = StepGraphs(self.module, self._forward, self._backward, self.module.recorder)
+            self.recorded = StepGraphs(
+                self.module, self._forward, self._backward, self.module.recorder, accumulates=self.accumulated > 1
+            )
         self.loss: Tensor | None = None
 
     def make_forecaster(self, experiment: Experiment, graph: HeteroData, weights: dict[str, Tensor]) -> Forecaster:

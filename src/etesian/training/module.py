@@ -89,7 +89,10 @@ class ForecastModule(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Make what holds the recorded steps."""
         if self.recorder is not None:
-            self.graphs = StepGraphs(self, self._recorded_loss, self._recorded_backward, self.recorder)
+            accumulates = self.trainer.accumulate_grad_batches > 1
+            self.graphs = StepGraphs(
+                self, self._recorded_loss, self._recorded_backward, self.recorder, accumulates=accumulates
+            )
 
     def teardown(self, stage: str) -> None:
         """Give the memory of the recorded steps back."""

@@ -196,18 +196,25 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple
     Returns
     -------
     kept : tuple of int
-        Bytes that it keeps there, and those that a step takes beside.
+        Bytes that it keeps there, and those that a step, the first one too, takes beside.
     seconds : float
         Of a step.
     """
     before = clock.held_bytes() or 0
     try:
         model.to(clock.device)
-        start = time.perf_counter()
-        model.step()
-        assert model.loss is not None
-        result.first_loss = float(model.loss)  # waits for the device
-        result.first_step_seconds = time.perf_counter() - start
+
+        def first() -> None:
+            start = time.perf_counter()
+            model.step()
+            assert model.loss is not None
+            result.first_loss = float(model.loss)  # waits for the device
+            result.first_step_seconds = time.perf_counter() - start
+
+        moved = clock.held_bytes() or 0
+        beside = clock.peak_bytes(first)  # a step that is recorded runs as it is before
+        if beside is None:
+            first()
         result.first_gradient = model.gradient_norm()
         seconds, _ = clock.seconds(model.step, WARM_UP)
         result.graphs = model.graphs()
@@ -216,7 +223,7 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple
         peak = clock.peak_bytes(model.step)
         result.peak_bytes = None if peak is None else held + peak
         kept = max(held, clock.held_bytes() or 0) - before  # a recorded step keeps its memory
-        return (kept, peak or 0), seconds
+        return (kept, max(peak or 0, moved + (beside or 0) - before - kept)), seconds
     finally:
         model.to(torch.device("cpu"))
 

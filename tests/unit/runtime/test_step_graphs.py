@@ -151,6 +151,25 @@ def test_gradients_stay_where_they_are():
     assert not place.any()
 
 
+def test_each_run_leaves_its_own_gradients_where_a_step_has_one_batch():
+    module = linear()
+    recorder = FakeRecorder(module=module)
+    graphs = StepGraphs(module, loss_of(module), lambda loss: loss.backward(), recorder, accumulates=False)
+    places = {}
+    for x in [*batches(2), *batches(1, size=2), *batches(2, seed=5), *batches(1, size=2, seed=6)]:
+        graphs.zero_grad()
+        losses, expected = eager(linear(), [x])
+        assert_equal([graphs.run(x)], losses)
+        assert_equal(gradients(module), expected)
+        assert module.weight.grad is places.setdefault(len(x), module.weight.grad)
+        graphs.zero_grad()  # sets nothing to 0: the next run overwrites it
+        assert_equal(gradients(module), expected)
+    assert len(places) == recorder.recordings == 2
+    module.weight.grad = None
+    with pytest.raises(RuntimeError, match="moved"):
+        graphs.run(x)
+
+
 @pytest.mark.parametrize("lost", ["gradient", "weight"])
 def test_what_was_moved_is_noticed(lost: str):
     module, (x,) = linear(), batches(1)
@@ -278,7 +297,9 @@ def test_random_numbers_in_a_block_that_is_computed_again_are_refused(policy: st
     with monkeypatch.context() as context:  # a checkpoint reads no random state, which a recording forbids
         context.setattr("etesian.runtime.step_graphs._random_state", lambda device: torch.zeros(1))
         context.setattr("torch.get_rng_state", None)
-        context.setattr("etesian.runtime.step_graphs._left_as_it_was", lambda module: contextlib.nullcontext())
+        context.setattr(
+            "etesian.runtime.step_graphs._left_as_it_was", lambda module, gradients: contextlib.nullcontext()
+        )
         graphs.run(x)
     model.encoder.block.mlp.register_forward_hook(lambda module, args, y: nn.functional.dropout(y, 0.5))
     with pytest.raises(UserError, match="draws random numbers"):

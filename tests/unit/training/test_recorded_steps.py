@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from etesian.commands.common import check_tree
 from etesian.compose import compose
 from etesian.errors import UserError
+from etesian.runtime.step_graphs import StepGraphs
 from etesian.schema import rules
 from etesian.training import bench_steps, fit
 from etesian.training.bench_steps import StepModel, first_batch
@@ -45,7 +47,14 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[FakeRecorder]:
         made.append(FakeRecorder(device))
         return made[-1]
 
+    class Watched(StepGraphs):
+        def __init__(self, module: torch.nn.Module, *arguments: Any, **options: Any) -> None:
+            super().__init__(module, *arguments, **options)
+            made[-1].watch(module)
+
     monkeypatch.setattr(fit, "GraphRecorder", make)
+    for user in ("etesian.training.module", "etesian.training.bench_steps"):
+        monkeypatch.setattr(f"{user}.StepGraphs", Watched)
     for rule in (
         "_cuda_graphs",
         "_pinned_memory",

@@ -115,7 +115,8 @@ class Call:
             "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
             "HEAD_BLOCK": max(16, _power_of_two(sizes.heads)), "EDGES": at_a_time, "ONCE": most <= at_a_time,
             "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
-            "PRECISION": "tf32" if sizes.dtype.itemsize == 2 else "ieee",
+            # Of products of wide numbers. tf32 cuts them off at the 10 bits of float16, which would be seen there.
+            "PRECISION": "tf32" if sizes.dtype == torch.bfloat16 else "ieee",
         }  # fmt: skip
         self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
         self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
