@@ -1,6 +1,6 @@
 """Steps of a small model that is divided among processes, beside those of one that is not.
 
-``python sharded_steps.py FOLDER RANK PROCESSES CASE ...`` is one of the processes; :func:`run_cases` starts them.
+``python sharded_steps.py FOLDER DEVICE RANK PROCESSES CASE ...`` is one process; :func:`run_cases` starts all.
 """
 
 from __future__ import annotations
@@ -22,12 +22,23 @@ from torch import Tensor, nn
 
 from etesian.kernels.machine import Machine
 from etesian.kernels.resolve import resolve_kernels
+from etesian.runtime import offload
 from etesian.runtime.prepare import prepare_model
 from etesian.runtime.shards import shard_model, sharded_state, whole
 from etesian.schema.training import OptimizationSettings
 from etesian.training.optimizer import build_optimizer, clip_gradients
 
 STEPS, BATCH = 3, 4
+TRITON = {
+    "num_channels": 128,
+    "layer_kernels": {
+        "LayerNorm": {"_target_": "etesian.kernels.norms.AutocastLayerNorm"},
+        "GraphAttention": {"_target_": "etesian.kernels.triton_kernels.attention.TritonGraphAttention"},
+    },
+}
+ON_GPUS = ("compiled", "offload", "float16", "triton", "triton, compiled")
+"""Cases for GPUs alone."""
+
 BLOCK = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
 
 
@@ -96,6 +107,13 @@ CASES = {
     "bfloat16, full": Case(_policy("full"), precision="bf16-mixed", rollout=2),
     "bfloat16, kept": Case({}, precision="bf16-mixed", keeps=True),
     "scaled": Case({}, precision="32-true", scaled=True, clip=(1e-3, "norm")),
+    "compiled": Case({"compile": [entry("etesian.model.block.Block", fullgraph=True, dynamic=False)]}),
+    "offload": Case(_policy("offload"), rollout=2),
+    "float16": Case({}, precision="16-mixed", scaled=True, clip=(1e-3, "norm")),
+    "triton": Case(TRITON, precision="bf16-mixed"),
+    "triton, compiled": Case(
+        TRITON | {"compile": [entry("etesian.model.block.Block", fullgraph=True, dynamic=False)]},
+        precision="bf16-mixed", implementation="fused"),
 }  # fmt: skip
 
 
@@ -108,13 +126,15 @@ class Steps:
         The case.
     rank, processes : int
         The part of each batch; 0 and 1 for the whole of it.
+    device : torch.device
+        Where it is computed.
     """
 
-    def __init__(self, case: Case, rank: int, processes: int) -> None:
-        self.case, self.rank, self.processes = case, rank, processes
-        self.machine = Machine(torch.device("cpu"), case.precision)
+    def __init__(self, case: Case, rank: int, processes: int, device: torch.device) -> None:
+        self.case, self.rank, self.processes, self.device = case, rank, processes, device
+        self.machine = Machine(device, case.precision)
         settings = make_settings(**case.settings)
-        self.model = make_model(settings).to(self.machine.parameters)
+        self.model = make_model(settings).to(device, self.machine.parameters)
         prepare_model(self.model, settings, resolve_kernels(settings, preset=None, overrides=[]))
         if processes > 1:
             group = torch.distributed.group.WORLD
@@ -124,14 +144,14 @@ class Steps:
         self.optimizer = build_optimizer(
             OptimizationSettings.model_validate({"lr": 1e-3, "optimizer": optimizer}), self.model.parameters()
         )
-        self.scaler = torch.amp.GradScaler("cpu", enabled=case.scaled)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=case.scaled)
 
     def loss(self, number: int) -> Tensor:
         """Return the mean loss of this process's part of a batch."""
         drawn = torch.Generator().manual_seed(number)
         x = torch.randn(BATCH, 2, 1, 14, 3, generator=drawn, dtype=torch.float64).to(self.machine.parameters)
-        x = x.chunk(self.processes)[self.rank]
-        total = torch.zeros(())
+        x = x.chunk(self.processes)[self.rank].to(self.device)
+        total = torch.zeros((), device=self.device)
         for _ in range(self.case.rollout):
             y = self.model(x)
             total = total + y.float().square().mean() if self.case.precision != "64-true" else total + (y**2).mean()
@@ -142,7 +162,7 @@ class Steps:
         """Train, and return the losses, means over all processes."""
         losses = []
         for step in range(first, end):
-            mean = torch.zeros((), dtype=torch.float64)
+            mean = torch.zeros((), dtype=torch.float64, device=self.device)
             for part in range(self.case.micro):
                 with self.machine.context():
                     loss = self.loss(step * self.case.micro + part)
@@ -160,7 +180,9 @@ class Steps:
             if "compile" in self.case.settings:
                 continue  # which would take seconds more for each graph
             with torch.no_grad(), self.machine.context():
-                self.model(torch.zeros(1, 2, 1, 14, 3, dtype=self.machine.parameters))  # as a validation does
+                self.model(
+                    torch.zeros(1, 2, 1, 14, 3, dtype=self.machine.parameters, device=self.device)
+                )  # as a validation does
         return losses
 
     def state(self) -> dict[str, Any]:
@@ -172,6 +194,7 @@ class Steps:
 def difference(one: Any, other: Any) -> float:
     """Return the largest difference of two states, relative to the largest number of each tensor."""
     if isinstance(one, Tensor):
+        one, other = one.cpu(), other.cpu()
         assert one.shape == other.shape
         return float((one - other).abs().max() / one.abs().max().clamp(min=1e-12)) if one.numel() else 0.0
     if isinstance(one, dict):
@@ -182,9 +205,9 @@ def difference(one: Any, other: Any) -> float:
     return abs(one - other) / max(1e-12, abs(one)) if isinstance(one, float) else 0.0
 
 
-def compare(case: Case, rank: int, processes: int) -> dict[str, float]:
+def compare(case: Case, rank: int, processes: int, device: torch.device) -> dict[str, float]:
     """Return how far the divided model is from the whole one, and one that goes on in its middle from both."""
-    alone, divided = Steps(case, 0, 1), Steps(case, rank, processes)
+    alone, divided = Steps(case, 0, 1, device), Steps(case, rank, processes, device)
     held = sum(parameter.to_local().numel() for parameter in divided.model.parameters())
     found = {"losses": difference(alone.run(), divided.run()), "held": held / sum(p.numel() for p in _all(alone.model))}
     states = alone.state(), divided.state()
@@ -192,7 +215,7 @@ def compare(case: Case, rank: int, processes: int) -> dict[str, float]:
     found["moments"] = difference(*(state["optimizer"]["state"] for state in states))
     if "compile" in case.settings:
         return found
-    again = Steps(case, rank, processes)
+    again = Steps(case, rank, processes, device)
     load(again, states[1])
     found["resumed"] = difference(divided.run(STEPS, 2 * STEPS), again.run(STEPS, 2 * STEPS))
     return found
@@ -214,21 +237,26 @@ def _all(model: nn.Module) -> list[nn.Parameter]:
     return list(model.parameters())
 
 
-def main(folder: Path, rank: int, processes: int, names: Sequence[str]) -> None:
+def main(folder: Path, device: str, rank: int, processes: int, names: Sequence[str]) -> None:
     """Compare cases, and write what was found."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
-    found = {name: compare(CASES[name], rank, processes) for name in names}
+    own, backend = torch.device("cpu"), "gloo"
+    if device == "cuda":
+        own, backend = torch.device("cuda", rank), "nccl"
+        torch.cuda.set_device(own)
+        offload.SMALLEST = 1  # as small as these tensors are
+    torch.distributed.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=processes)
+    found = {name: compare(CASES[name], rank, processes, own) for name in names}
     if rank == 0:
         (folder / "found.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()
 
 
-def run_cases(folder: Path, processes: int, names: Sequence[str]) -> dict[str, dict[str, float]]:
+def run_cases(folder: Path, processes: int, names: Sequence[str], device: str = "cpu") -> dict[str, dict[str, float]]:
     """Start the processes, wait for them, and return what they found."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     started = [
         subprocess.Popen(
-            [sys.executable, __file__, str(folder), str(rank), str(processes), *names],
+            [sys.executable, __file__, str(folder), device, str(rank), str(processes), *names],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -236,10 +264,10 @@ def run_cases(folder: Path, processes: int, names: Sequence[str]) -> dict[str, d
         )
         for rank in range(processes)
     ]
-    said = [process.communicate(timeout=240)[0] for process in started]
+    said = [process.communicate(timeout=500)[0] for process in started]
     assert [process.returncode for process in started] == [0] * processes, "\n".join(said)
     return json.loads((folder / "found.json").read_text())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

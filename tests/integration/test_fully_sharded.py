@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from sharded_steps import CASES, run_cases
+from sharded_steps import CASES, ON_GPUS, run_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LEFT_OUT = ("blocks", "norms", "components", "blocks and full")
-"""Cases that compile as another does, which takes long."""
+HERE = [name for name in CASES if name not in ("blocks", "norms", "components", "blocks and full", *ON_GPUS)]
+"""All but those that compile as another does, which takes long, and those for GPUs."""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
-    names = [name for name in CASES if name not in LEFT_OUT]
-    return run_cases(tmp_path_factory.mktemp("steps"), 2, names)
+    return run_cases(tmp_path_factory.mktemp("steps"), 2, HERE)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in LEFT_OUT])
+@pytest.mark.parametrize("name", HERE)
 def test_a_divided_model_computes_what_a_whole_one_does(found: dict[str, dict[str, float]], name: str) -> None:
     got, precision = found[name], CASES[name].precision
     assert got["losses"] < {"64-true": 1e-12, "32-true": 1e-5, "bf16-mixed": 2e-3}[precision]

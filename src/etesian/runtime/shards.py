@@ -122,5 +122,4 @@ def _like(value: Any, parameter: DTensor) -> Any:
     """Return a value of the optimiser divided as a parameter, if it is a number for each of the parameter's."""
     if not isinstance(value, Tensor) or value.shape != parameter.shape or value.dim() == 0:
         return value
-    mesh = parameter.device_mesh
-    return distribute_tensor(value.to(mesh.device_type), mesh, parameter.placements)
+    return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)

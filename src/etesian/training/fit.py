@@ -290,6 +290,10 @@ def _introduce(
         console.print(f"activation checkpointing: {policies}", highlight=False)
     if experiment.config.training.cuda_graphs:
         console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
+    if experiment.config.training.strategy.kind == "fsdp":
+        hardware = experiment.config.system.hardware
+        processes = hardware.num_gpus_per_node * hardware.num_nodes
+        console.print(f"fsdp: weights, gradients and optimiser state divided among {processes} processes")
     parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
