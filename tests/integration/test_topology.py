@@ -99,6 +99,15 @@ def test_a_run_goes_on_with_another_number_of_processes(folder: Path, before: st
     assert_close_scores(outputs / "one", outputs / name)
 
 
+def test_more_processes_than_samples_stop_at_the_door(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    source, many = f"system.input.dataset={folder / 'weather.zarr'}", "system.hardware.num_gpus_per_node=64"
+    assert cli.main(["config", "validate", *RUN, source, *SHARDED, processes(1)[0], many]) == 2
+    assert "45 samples do not fill one batch of 4 samples x 64 processes" in capsys.readouterr().err
+
+
 def test_other_commands_take_the_checkpoint_of_a_divided_model(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
