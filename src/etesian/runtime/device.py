@@ -214,6 +214,13 @@ class DeviceClock:
         """Return the memory that tensors of this process hold; None on a CPU."""
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else None
 
+    def kept_bytes(self) -> int | None:
+        """Return the memory that other processes can't have, recorded steps' too, unused caches given back."""
+        if self.device.type != "cuda":
+            return None
+        self.release()
+        return torch.cuda.memory_reserved(self.device)
+
     def free_bytes(self) -> int | None:
         """Return the memory that this process may still take, beside what its tensors hold; None on a CPU."""
         if self.device.type != "cuda":

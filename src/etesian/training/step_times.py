@@ -200,7 +200,7 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple
     seconds : float
         Of a step.
     """
-    before = clock.held_bytes() or 0
+    before = clock.kept_bytes() or 0
     try:
         model.to(clock.device)
 
@@ -222,8 +222,8 @@ def _visit(model: Steps, result: StepsResult, clock: DeviceClock) -> tuple[tuple
         held = clock.held_bytes() or 0
         peak = clock.peak_bytes(model.step)
         result.peak_bytes = None if peak is None else held + peak
-        kept = max(held, clock.held_bytes() or 0) - before  # a recorded step keeps its memory
-        return (kept, max(peak or 0, moved + (beside or 0) - before - kept)), seconds
+        kept = (clock.kept_bytes() or 0) - before
+        return (kept, max(0, max(moved + (beside or 0), held + (peak or 0)) - before - kept)), seconds
     finally:
         model.to(torch.device("cpu"))
 
