@@ -92,6 +92,19 @@ def graph_attention_cpu(results: dict[str, Any]) -> str:
     return f"{_table(heads, rows)}\n\n{note}"
 
 
+def sharding_nodes(results: dict[str, Any]) -> str:
+    """Nodes of a process, and those that it fetches, by graph and number of processes."""
+    rows = []
+    for grid, graph in results["graphs"].items():
+        for count, found in graph["processes"].items():
+            fetched = [f"{found[component]['fetched']:,}" for component in ("encoder", "processor", "decoder")]
+            rows.append([f"{grid}, level {graph['level']}", count, f"{found['data_nodes']:,}",
+                         f"{found['hidden_nodes']:,}", *fetched])  # fmt: skip
+    heads = ["graph", "processes", "data nodes", "hidden nodes", "fetched by the encoder (data nodes)",
+             "by a block of the processor (hidden nodes)", "by the decoder (hidden nodes)"]  # fmt: skip
+    return _table(heads, rows)
+
+
 def shallow_water(results: dict[str, Any]) -> str:
     """Processor time of stores."""
     rows = [
@@ -210,26 +223,41 @@ _GRAPHS = {"mesh": "Mesh to mesh", "encoder": "Data to mesh", "decoder": "Mesh t
 
 
 def _attention_on(work: dict[str, Any]) -> str:
-    rows, lacking = [], []
-    for kernel in work["kernels"]:
-        both, errors, peer = kernel["forward_backward_ms"], kernel["relative_error"], kernel["beside_peer"] or {}
-        if both is None:
-            lacking.append(f"`{kernel['name']}`: {kernel['reason']}")
-            continue
+    timed = [kernel for kernel in work["kernels"] if kernel["forward_backward_ms"] is not None]
+    rows = []
+    for kernel in timed:
+        both, errors, beside = kernel["forward_backward_ms"], kernel["relative_error"], kernel["beside_peer"] or {}
         best = min(both["median"], both["device"] or both["median"])
+        memory = "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}"
         rows.append([
-            f"`{kernel['name']}`", f"{kernel['forward_ms']['median']:.3g}", _times(peer.get("forward_speed")),
-            f"{both['median']:.3g}", _times(peer.get("speed")), f"{best / work['floor_ms']['forward_backward']:.1f}",
-            "" if kernel["peak_bytes"] is None else f"{kernel['peak_bytes'] / 1e9:.2f}", _times(peer.get("memory")),
-            f"{errors['output']:.1e}", f"{max(errors['gradients'].values()):.1e}", _times(peer.get("worst_error")),
+            f"`{kernel['name']}`",
+            *(_beside_peer(kernel, timed, part, which)
+              for which in ("median", "device") for part in ("forward_ms", "forward_backward_ms")),
+            f"{best / work['floor_ms']['forward_backward']:.1f}",
+            f"{memory}{_of_peers(beside.get('memory'))}",
+            f"{errors['output']:.1e}", f"{max(errors['gradients'].values()):.1e}", _times(beside.get("worst_error")),
         ])  # fmt: skip
-    heads = ["kernel", "forward, ms", "speed, the peer's = 1", "forward + backward, ms", "speed, the peer's = 1",
-             "times the floor", "peak memory, GB", "the peer's = 1", "error of the output", "largest of the gradients",
-             "largest ratio to the peer's"]  # fmt: skip
+    heads = ["kernel", "forward, ms", "with backward, ms", "forward on the device alone, ms",
+             "with backward on the device alone, ms", "times the floor", "peak memory, GB", "error of the output",
+             "largest of the gradients", "largest ratio to the peer's"]  # fmt: skip
     nodes = f"{work['num_src']:,} to {work['num_dst']:,} nodes, {work['num_edges']:,} edges"
     caption = f"{_GRAPHS[work['name']]}, {nodes}, {work['heads']} heads x {work['head_channels']} channels:"
     lines = [caption, "", _table(heads, rows)]
+    lacking = [f"`{kernel['name']}`: {kernel['reason']}" for kernel in work["kernels"] if kernel not in timed]
     return "\n".join([*lines, "", f"Not timed: {'; '.join(lacking)}."] if lacking else lines)
+
+
+def _beside_peer(kernel: dict[str, Any], all_kernels: list[dict[str, Any]], part: str, which: str) -> str:
+    """Return a time, and how many times faster than the peer's that is."""
+    time = kernel[part].get(which)
+    peers = [other[part].get(which) for other in all_kernels if other["beside_peer"] is None and other is not kernel]
+    if kernel["beside_peer"] is None or time is None or not peers or peers[0] is None:
+        return _three_digits(time)
+    return f"{time:.3g} ({peers[0] / time:.2f}x)"
+
+
+def _of_peers(ratio: float | None) -> str:
+    return "" if ratio is None else f" ({ratio:.2f} of the peer's)"
 
 
 def _attention_sweep(works: list[dict[str, Any]], head: str) -> str:
@@ -238,9 +266,14 @@ def _attention_sweep(works: list[dict[str, Any]], head: str) -> str:
     rows = []
     for work in works:
         times = {kernel["name"]: kernel["forward_backward_ms"] for kernel in work["kernels"]}
-        row = ["" if times.get(name) is None else f"{times[name]['median']:.3g}" for name in names]
+        row = [_three_digits((times.get(name) or {}).get(which)) for which in ("median", "device") for name in names]
         rows.append([work["name"], *row, f"{work['floor_ms']['forward_backward']:.3g}"])
-    return _table([head, *(f"`{name}`" for name in names), "floor"], rows)
+    alone = [f"`{name}`, on the device alone" for name in names]
+    return _table([head, *(f"`{name}`" for name in names), *alone, "floor"], rows)
+
+
+def _three_digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.3g}"
 
 
 def _number_of_nodes(work: dict[str, Any]) -> str:
@@ -448,6 +481,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kept_by_a_block": kept_by_a_block,
     "layer_kernels": layer_kernels,
     "loss_bands": loss_bands,
+    "sharding_nodes": sharding_nodes,
     "shallow_water": shallow_water,
     "training_step": training_step,
 }

@@ -7,22 +7,26 @@ package; the first file of that name counts. Whatever Hydra or OmegaConf objects
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from hydra import version as hydra_version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -116,6 +120,27 @@ def compose(
     return Composed(tree, chosen, list(overrides), name, origin, absent, chosen_presets(chosen, loader.repository))
 
 
+def compose_foreign(places: Sequence[Path], config_name: str, overrides: Sequence[str] = ()) -> tuple[DictConfig, Path]:
+    """Compose a config of another package, from its own folders alone; interpolations stay as they are.
+
+    Returns
+    -------
+    tuple of DictConfig, Path
+        The config without Hydra's own section, and its file.
+
+    Raises
+    ------
+    UserError
+        If anything in the files or overrides does not fit together.
+    """
+    name, origin = find_config(config_name, list(places))
+    parsed = _parse(overrides, list(places))
+    with _explained(list(places), origin, parsed):
+        config = _loader(places).load_configuration(name, list(overrides), RunMode.RUN)
+    names: list[Any] = [key for key in config if key != "hydra"]
+    return OmegaConf.masked_copy(config, names), origin
+
+
 def split_jobs(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[list[str]]:
     """Split sweeps (``a=1,2``, ``range``, ``glob``) into the overrides of each job, as Hydra's basic sweeper does."""
     places = search_path(config_dir)
@@ -147,7 +172,30 @@ def _loader(places: Iterable[Path]) -> ConfigLoaderImpl:
     for place in places:
         path.append("etesian", f"file://{place}")
     path.append("schema", "structured://")
-    return ConfigLoaderImpl(path)
+    loader = ConfigLoaderImpl(path)
+    loader.repository = _Files(path)
+    return loader
+
+
+class _Files(ConfigRepository):
+    """Parses a file once while its text stays: Hydra asks for each file several times, and changes what it gets."""
+
+    parsed: ClassVar[dict[tuple[Path, bytes], bytes]] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        """Return what a config, or an option of a group, holds."""
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None:
+            return None
+        file = Path(source.path, source._normalize_file_name(config_path))
+        key = file, file.read_bytes() if file.is_file() else b""  # Hydra's own lie in no folder, and never change
+        if key not in self.parsed:
+            self.parsed[key] = pickle.dumps(super().load_config(config_path))
+        return pickle.loads(self.parsed[key])
+
+    def __deepcopy__(self, memo: Any) -> _Files:
+        """Hydra copies it before it adds folders that a config asks for, which is refused here."""
+        return self
 
 
 def _parse(overrides: Sequence[str], places: list[Path], sweeps: bool = False) -> list[Override]:

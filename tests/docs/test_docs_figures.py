@@ -109,11 +109,14 @@ def test_graph_attention_is_laid_out_beside_the_peer(filler) -> None:
     }  # fmt: skip
     text = filler.graph_attention(results)
     assert text.count("Mesh to mesh, 40,962 to 40,962 nodes, 327,660 edges, 16 heads x 64 channels:") == 1
-    assert "| `peer triton` | 1 |  | 4 |  | 8.0 | 4.00 |  | 2.0e-03 | 3.0e-03 |  |" in text
-    assert "| `triton` | 0.5 | 2.00 | 1 | 4.00 | 2.0 | 1.00 | 0.25 | 2.0e-03 | 3.0e-03 | 1.50 |" in text
+    assert "| `peer triton` | 1 | 4 |  | 2 | 8.0 | 4.00 | 2.0e-03 | 3.0e-03 |  |" in text
+    row = (
+        "| `triton` | 0.5 (2.00x) | 1 (4.00x) |  | 0.5 (4.00x) | 2.0 | 1.00 (0.25 of the peer's) | 2.0e-03 | 3.0e-03 |"
+    )
+    assert f"{row} 1.50 |" in text
     assert "Not timed: `pyg`: no memory." in text
-    assert "| edges into each node | `peer triton` | floor |" in text
-    assert "| 3 | 4 | 0.25 |" in text
+    assert "| edges into each node | `peer triton` | `peer triton`, on the device alone | floor |" in text
+    assert "| 3 | 4 | 2 | 0.25 |" in text
     assert "A CARD, `bf16-true`, 11 edge features, median of 15 rounds, torch 2.0, anemoi-models 0.19.0" in text
 
 

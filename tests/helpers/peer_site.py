@@ -8,6 +8,7 @@ from library_site import LibrarySite, pytest_arguments, run_python
 
 PEERS = LibrarySite(
     "peers", ("anemoi/models", "anemoi/graphs", "anemoi_models-0.19.0.dist-info", "anemoi_graphs-0.9.8.dist-info",
+              "anemoi/training", "anemoi_training-0.17.1.dist-info",
               "joblib", "sklearn", "threadpoolctl.py", "trimesh", "typeguard")
 )  # fmt: skip
 

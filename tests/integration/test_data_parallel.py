@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        [],
+        pytest.param([], marks=pytest.mark.slow),
         pytest.param(["training.accum_grad_batches=2"], marks=pytest.mark.slow),
         pytest.param(["task.rollout={start: 1, epoch_increment: 1, maximum: 2}"], marks=pytest.mark.slow),
     ],

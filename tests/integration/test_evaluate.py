@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import xarray as xr
 from matplotlib.image import imread
-from runs import SMALL, environment, run
+from runs import SMALL, environment, run, train
 
 from etesian import cli
 from small_stores import write_store
@@ -27,7 +27,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run ``first`` on ``weather.zarr``."""
     folder = tmp_path_factory.mktemp("evaluate")
     write_store(folder / "weather.zarr", metadata=UNITS, dates=60)
-    run(folder, folder / "cache", *OPTIONS, f"system.input.dataset={folder / 'weather.zarr'}")
+    with pytest.MonkeyPatch.context() as patches:
+        patches.chdir(folder)
+        patches.setenv("ETESIAN_CACHE", str(folder / "cache"))
+        assert train(*OPTIONS, f"system.input.dataset={folder / 'weather.zarr'}") == 0
     return folder
 
 

@@ -129,7 +129,9 @@ def test_on_a_gpu(experiment: ExperimentMaker, name: str) -> None:
 def test_a_config_for_many_gpus_runs_on_one_cpu(experiment: ExperimentMaker) -> None:
     run = experiment("n320", overrides=["system.hardware.num_gpus_per_node=4", "system.hardware.num_nodes=8"])
     assert run.full_config.system.hardware.num_nodes == 8
-    assert run.config.system.hardware.model_dump() == {"accelerator": "cpu", "num_gpus_per_node": 1, "num_nodes": 1}
+    assert run.config.system.hardware.model_dump() == {
+        "accelerator": "cpu", "num_gpus_per_node": 1, "num_nodes": 1, "num_gpus_per_model": 1,
+    }  # fmt: skip
     assert run.config.training.precision == "bf16-mixed"
     assert len(run.train(2)) == 2
 

@@ -83,6 +83,7 @@ def test_the_mesh_by_itself_is_that_of_a_whole_graph() -> None:
         assert torch.equal(whole[HIDDEN_TO_HIDDEN][name], mesh[HIDDEN_TO_HIDDEN][name])
 
 
+@pytest.mark.slow
 def test_without_the_peer_the_own_variants_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

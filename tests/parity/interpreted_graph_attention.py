@@ -63,8 +63,8 @@ def test_the_graphs_are_what_they_are_for() -> None:
     assert rows == {"some": (16, 16), "few": (32, 32), "many": (16, 32), "mixed": (32, 16)}
     sizes = {name: launch.Sizes.of(*(make_inputs(make(), 1, 1, 1, bias=False)[i] for i in (0, 1, 3)))
              for name, make in GRAPHS.items()}  # fmt: skip
-    known = {name: launch.Call(sizes[name], made[name], make().most, False).known for name, make in GRAPHS.items()}
-    at_once = {name: (constants["EDGES"], constants["ONCE"]) for name, constants in known.items()}
+    calls = {name: launch.Call(sizes[name], made[name], make().most, False) for name, make in GRAPHS.items()}
+    at_once = {name: tuple(call.constants("EDGES ONCE").values()) for name, call in calls.items()}
     assert at_once == {"some": (16, False), "few": (16, True), "many": (32, False), "mixed": (16, True)}
 
 

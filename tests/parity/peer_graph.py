@@ -9,10 +9,12 @@ import torch
 from anemoi.graphs import edges as peer_edges
 from anemoi.graphs import nodes as peer_nodes
 from anemoi.graphs.edges import attributes as peer_attributes
+from anemoi.graphs.nodes import attributes as peer_node_attributes
 from anemoi.graphs.nodes.builders import from_vectors as vectors
 from scipy.spatial import cKDTree
 from torch_geometric.data import HeteroData
 
+from etesian.graph.area import area_weights
 from etesian.graph.build import build_graph
 from etesian.graph.nodes import to_xyz
 from etesian.schema.graph import GraphSettings
@@ -62,3 +64,11 @@ def test_edges_and_attributes_equal_the_peers(x_hops):
         # At the south pole the peer's float32 rounding picks the opposite axis; in float64 it picks ours.
         away = ours[target].x[one.edge_index[1], 0] > -1.57
         torch.testing.assert_close(one.edge_dirs[away], other.edge_dirs[order][away].float(), rtol=0, atol=2e-3)
+
+
+def test_area_weights_equal_the_peers():
+    latlon = np.deg2rad(np.stack(scattered(), axis=-1))
+    own = area_weights(to_xyz(latlon)).ravel()
+    builder = peer_node_attributes.SphericalAreaWeights(norm="unit-sum", fill_value=0, dtype="float64")
+    theirs = np.asarray(builder.compute_area_weights(latlon)).ravel()
+    np.testing.assert_allclose(own / own.sum(), theirs / theirs.sum(), rtol=1e-9)

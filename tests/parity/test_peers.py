@@ -1,6 +1,7 @@
-"""The mathematics is that of the peers, anemoi-models 0.19 and anemoi-graphs 0.9: the tests of ``peer_*.py``.
+"""The mathematics is that of the peers, anemoi-models 0.19, anemoi-graphs 0.9, anemoi-training 0.17: ``peer_*.py``.
 
-Each file runs in a process that has the peers, so that nothing else imports them unasked.
+They run in a process that has the peers, so that nothing else imports them unasked: together, as the peers take seconds
+to import, and those that measure alone.
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ from kernel_site import KERNELS
 from library_site import LibrarySite, pytest_arguments, run_python
 from peer_site import PEERS, run_tests
 
-FILES = sorted(Path(__file__).parent.glob("peer_*.py"))
+BENCHMARK = Path(__file__).with_name("peer_training_step.py")
+FILES = sorted(set(Path(__file__).parent.glob("peer_*.py")) - {BENCHMARK})
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_as_the_peer(file: Path, tmp_path: Path) -> None:
-    run_tests(file, tmp_path)
+def test_all_is_as_the_peer_has_it(tmp_path: Path) -> None:
+    run_tests(FILES[0], tmp_path, *map(str, FILES[1:]))
+
+
+@pytest.mark.slow
+def test_steps_are_as_the_peer_takes_them(tmp_path: Path) -> None:
+    run_tests(BENCHMARK, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint_of_the_peer(tmp_path: Path) -> None:
     run_tests(Path(__file__).with_name("imported_run.py"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["models_of_checkpoints", "training_classes"])
+def test_as_more_of_the_peers(name: str, tmp_path: Path) -> None:
+    run_tests(Path(__file__).with_name(f"{name}.py"), tmp_path)
 
 
 @pytest.mark.slow

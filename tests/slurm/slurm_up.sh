@@ -1,12 +1,9 @@
 #!/bin/bash
 # Starts a Slurm of one or two nodes on this machine, as root: SLURM_DIR=/an/empty/folder SLURM_NODES=2 slurm_up.sh.
-# Then: export SLURM_CONF=$SLURM_DIR/slurm.conf
+# Then: export SLURM_CONF=$SLURM_DIR/slurm.conf. Two at a time have ports and numbers of jobs of their own with SLURM_PORT.
 set -euo pipefail
-D=${SLURM_DIR:?}; N=${SLURM_NODES:-1}
-if ! command -v slurmctld >/dev/null || ! command -v slurmd >/dev/null || ! command -v sbatch >/dev/null || ! command -v munged >/dev/null; then
-  apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends munge slurmctld slurmd slurm-client >/dev/null
-fi
+D=${SLURM_DIR:?}; N=${SLURM_NODES:-1}; PORT=${SLURM_PORT:-16817}
+bash "$(dirname "$0")/slurm_install.sh"
 mkdir -p "$D/state"
 export SLURM_CONF=$D/slurm.conf
 { cat <<EOF
@@ -27,8 +24,9 @@ SelectTypeParameters=CR_Core
 SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1
 ReturnToService=2
-KillWait=5
-SlurmctldPort=${SLURM_PORT:-16817}
+KillWait=30
+SlurmctldPort=$PORT
+FirstJobId=$PORT
 StateSaveLocation=$D/state
 SlurmctldPidFile=$D/slurmctld.pid
 SlurmctldLogFile=$D/slurmctld.log
@@ -36,7 +34,7 @@ SlurmdPidFile=$D/slurmd.%n.pid
 SlurmdLogFile=$D/slurmd.%n.log
 SlurmdSpoolDir=$D/spool.%n
 EOF
-for i in $(seq "$N"); do echo "NodeName=n$i NodeHostname=localhost NodeAddr=127.0.0.1 Port=$(( ${SLURM_PORT:-16817} + i )) CPUs=2 State=UNKNOWN"; done
+for i in $(seq "$N"); do echo "NodeName=n$i NodeHostname=localhost NodeAddr=127.0.0.1 Port=$(( PORT + i )) CPUs=2 State=UNKNOWN"; done
 echo "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
 } > "$SLURM_CONF"
 # munge with a key and a socket of its own

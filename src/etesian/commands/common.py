@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etesian.errors import Problem, UserError, nearest
 
@@ -130,6 +130,19 @@ def _or_add(key: str, beside: list[str]) -> str:
     near = nearest(part, [name.removeprefix(prefix) for name in beside])
     hint = f"did you mean {' or '.join(repr(prefix + name) for name in near)}? To add it" if near else "to add it"
     return f"{hint}: +{key}=VALUE"
+
+
+def validated(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree as the schema has it, every key there and every default written out.
+
+    Raises
+    ------
+    UserError
+        With everything that is wrong.
+    """
+    from etesian.schema.validate import validate_config
+
+    return validate_config(tree).model_dump(mode="json", by_alias=True)
 
 
 def register_kinds() -> None:

@@ -1,4 +1,4 @@
-"""``config``: show what a config amounts to, check it, copy the shipped one, list its keys."""
+"""``config``: show what a config amounts to, check it, copy the shipped one, convert one, list its keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etesian.commands import common
+from etesian.commands import common, config_convert
 from etesian.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
     from etesian.training.experiment import Experiment
 
-DESCRIPTION = "Show, check or copy a config."
+DESCRIPTION = "Show, check, copy or convert a config."
 EPILOG = """examples:
   anemoi-training config show training.max_epochs=3
   anemoi-training config validate --config-name my_experiment
   anemoi-training config generate my_configs
+  anemoi-training config convert their_configs -o mine.yaml
 """
 
 _HELP = {
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             common.add_hydra_arguments(action, cfg=name != "show")
         elif name == "generate":
             action.add_argument("folder", metavar="DIR", type=Path, help="a folder that is empty or does not exist")
+    config_convert.add_arguments(actions)
 
 
 _EPILOGS = {
@@ -60,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
             return validate(args)
         case "generate":
             return generate(args.folder)
+        case "convert":
+            return config_convert.run(args)
         case _:
             from etesian.schema.reference import render
 

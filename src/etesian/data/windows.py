@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
@@ -66,6 +67,22 @@ class SampleError(UserError):
         super().__init__(what, where=where, allowed=allowed, mend=mend)
 
 
+@dataclass(frozen=True)
+class GridPart:
+    """The part of the grid that one of several processes reads.
+
+    Attributes
+    ----------
+    points : slice
+        Its grid points.
+    checks : bool
+        Whether it looks for NaNs, in the whole grid: one of the processes does, so that they are told of once.
+    """
+
+    points: slice
+    checks: bool
+
+
 class WindowDataset(Dataset[Sample]):
     """Every run of ``multistep_input + rollout`` states of a dataset that holds no missing date.
 
@@ -83,6 +100,8 @@ class WindowDataset(Dataset[Sample]):
         Variables that may hold NaNs.
     split : str
         Name of the split, for the errors.
+    part : GridPart, optional
+        The part of the grid to give; without, all of it.
 
     Attributes
     ----------
@@ -107,6 +126,7 @@ class WindowDataset(Dataset[Sample]):
         step: int = 1,
         imputed_variables: Collection[str] = (),
         split: str = "training",
+        part: GridPart | None = None,
     ) -> None:
         if multistep_input < 1 or rollout < 1 or step < 1:
             raise ValueError(f"{multistep_input=}, {rollout=}, {step=}")
@@ -114,6 +134,7 @@ class WindowDataset(Dataset[Sample]):
         self.length = multistep_input + rollout
         self.step = step
         self.split = split
+        self.part = part
         self.starts, self.skipped = _starts(len(dataset), dataset.missing, self.length, step)
         self._checked = [position for position, name in enumerate(dataset.variables) if name not in imputed_variables]
         self._process = os.getpid()
@@ -175,10 +196,7 @@ class WindowDataset(Dataset[Sample]):
         """Return the states [T, V, E, G] of a window."""
         if window >= len(self):
             raise IndexError(f"window {window} of {len(self)}")
-        dates = self._slice(window)
-        x = self._read(dates)
-        self._check_nans(x, dates)
-        return x
+        return self._read(self._slice(window))
 
     def _read_together(self, windows: Sequence[int]) -> Tensor:
         """Return the states [B, T, V, E, G] of some windows."""
@@ -186,15 +204,12 @@ class WindowDataset(Dataset[Sample]):
         states: dict[int, Tensor] = {}
         for date in dates:
             if date not in states:
-                here = slice(date, date + 1)
-                field = self._read(here)  # [1, V, E, G]
-                self._check_nans(field, here)
-                states[date] = torch.from_numpy(field[0])
+                states[date] = torch.from_numpy(self._read(slice(date, date + 1))[0])  # [V, E, G]
         stacked = default_collate([states[date] for date in dates])  # in a worker process, into shared memory
         return stacked.unflatten(0, (len(windows), self.length))
 
     def _read(self, dates: slice) -> NDArray[np.float32]:
-        """Return the states [T, V, E, G] at some dates."""
+        """Return the states [T, V, E, G] at some dates, checked, of the part of the grid that is asked for."""
         if os.getpid() != self._process:  # a forked worker: an open zip file's position would be shared
             self.dataset = pickle.loads(pickle.dumps(self.dataset))
             self._process = os.getpid()
@@ -207,7 +222,9 @@ class WindowDataset(Dataset[Sample]):
                 f"the {self.split} data {period} cannot be read: {type(cause).__name__} {cause}".replace("\n", " "),
                 where=f"dataloader.{self.split}.dataset_config",
             ) from cause
-        return np.ascontiguousarray(x, dtype=np.float32)
+        if self.part is None or self.part.checks:
+            self._check_nans(x, dates)
+        return np.ascontiguousarray(x if self.part is None else x[..., self.part.points], dtype=np.float32)
 
     def _check_nans(self, x: NDArray[np.float32], dates: slice) -> None:
         sums = x.sum(axis=(2, 3))  # [T, V]: not finite where a point is not, and no array of the field's size is made

@@ -76,7 +76,8 @@ class GraphTransformerBlock(Block):
         Parameters
         ----------
         x_src : Tensor, shape (N_src, H C), or None
-            Source nodes; None where they are the destination nodes.
+            Source nodes; None where they are the destination nodes. A block of one set of nodes is given them where
+            other processes have some; they then share the destinations' norm.
         x_dst : Tensor, shape (N_dst, H C)
             Destination nodes.
         edge_attr : Tensor, shape (M, D)
@@ -89,7 +90,8 @@ class GraphTransformerBlock(Block):
         Tensor, shape (N_dst, H C)
         """
         dst = self.norm_attention(x_dst)
-        src = dst if x_src is None or self.norm_source is None else self.norm_source(x_src)
+        norm_source = self.norm_attention if self.norm_source is None else self.norm_source
+        src = dst if x_src is None else norm_source(x_src)
 
         query, key, value, own = self._project(src, dst)
         query, key, value = self._heads(query), self._heads(key), self._heads(value)  # [N_dst or N_src, H, C]

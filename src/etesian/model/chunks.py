@@ -10,12 +10,14 @@ Shapes: N nodes, M edges, F features; `copies` graphs (batch and ensemble) side 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from etesian.errors import UserError
 from etesian.graph.edges import Edges
+from etesian.graph.partition import balanced_bounds
 from etesian.model.features import StaticEdges
 
 
@@ -87,12 +89,8 @@ def cut(edges: Edges, count: int, where: str) -> nn.ModuleList:
     if count > edges.num_dst:
         what = f"{where}={count}, but the nodes that are cut into chunks are {edges.num_dst}"
         raise UserError(what, where=where, allowed=f"a whole number from 1 to {edges.num_dst}")
-    work = edges.dst_ptr.cpu() + torch.arange(edges.num_dst + 1)
-    bounds = torch.searchsorted(work, work[-1] * torch.arange(1, count) // count).tolist()
-    for number, bound in enumerate(bounds):  # a node of many edges may hold several bounds: a chunk has a node at least
-        low = (bounds[number - 1] if number else 0) + 1
-        bounds[number] = min(max(bound, low), edges.num_dst - count + number + 1)
-    return nn.ModuleList(Chunk(edges, *ends) for ends in zip([0, *bounds], [*bounds, edges.num_dst], strict=True))
+    bounds = balanced_bounds(edges.dst_ptr.cpu().diff() + 1, count)
+    return nn.ModuleList(Chunk(edges, *ends) for ends in pairwise(bounds))
 
 
 def chunk_by_chunk(

@@ -50,15 +50,20 @@ class Decoder(nn.Module):
         self.embed_destination = kernels.Linear(data_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.decoder.num_chunks")
+        self.num_chunks = settings.num_chunks
+        self.cut()
         self.norm_output = kernels.LayerNorm(num_channels)
         self.output = kernels.Linear(num_channels, num_outputs)
         with torch.no_grad():
             for parameter in self.output.parameters():
                 parameter.mul_(OUTPUT_GAIN)
 
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.decoder.num_chunks")
+
     def forward(self, x_hidden: Tensor, x_data: Tensor, copies: int) -> Tensor:
-        """Map hidden nodes [(copies N_hidden), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""
+        """Map hidden nodes [(copies N_src), C] and data nodes [(copies N_data), data_dim] to [.., num_outputs]."""
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             return chunk_by_chunk(self._update, self.chunks, x_hidden, x_data, edge_attr, copies)

@@ -43,10 +43,15 @@ class Encoder(nn.Module):
         self.embed_destination = kernels.Linear(hidden_dim, num_channels)
         self.edges = edges
         self.block = GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=True)
-        self.chunks = cut(edges.static.edges(1), settings.num_chunks, "model.encoder.num_chunks")
+        self.num_chunks = settings.num_chunks
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut the edges that are there into chunks."""
+        self.chunks = cut(self.edges.static.edges(1), self.num_chunks, "model.encoder.num_chunks")
 
     def forward(self, x_data: Tensor, x_hidden: Tensor, copies: int) -> Tensor:
-        """Map features [(copies N_data), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
+        """Map features [(copies N_src), data_dim] and [(copies N_hidden), hidden_dim] to [(copies N_hidden), C]."""
         if len(self.chunks):
             edge_attr = self.edges.attributes(copies)
             return chunk_by_chunk(self._update, self.chunks, x_data, x_hidden, edge_attr, copies)

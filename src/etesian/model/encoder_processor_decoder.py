@@ -21,6 +21,7 @@ from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
 from etesian.model.decoder import Decoder
 from etesian.model.encoder import Encoder
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures, NodeFeatures, for_products
 from etesian.model.fields import ModelFields
 from etesian.model.residual import Residual
@@ -68,6 +69,8 @@ class EncoderProcessorDecoder(Model, ABC):
         self.processor = self.make_processor(settings, graph, kernels.processor)
         self.decoder = Decoder(data_dim, len(fields.output_names), channels, to_data, settings.decoder, kernels.decoder)
         self.residual = Residual(settings.residual, fields)
+        self.data_halo: Halo | None = None  # where processes share the model
+        self.hidden_halo: Halo | None = None
         self.bounding = build_bounding(settings.bounding, fields, residual=settings.residual.kind == "skip")
 
     @staticmethod
@@ -102,10 +105,12 @@ class EncoderProcessorDecoder(Model, ABC):
         x_flat = rearrange(for_products(x), "b t e g v -> (b e g) (t v)")
         x_data = self.data_nodes.join(x_flat, copies)  # [(B E G), F_data]
         x_hidden = self.hidden_nodes(copies)  # [(B E N_hidden), F_hidden]
-        encoded = self.encoder(x_data, x_hidden, copies)  # [(B E N_hidden), C]
+        source = x_data if self.data_halo is None else self.data_halo(x_data, copies)
+        encoded = self.encoder(source, x_hidden, copies)  # [(B E N_hidden), C]
         processed = self.processor(encoded, copies)  # [(B E N_hidden), C]
         if self.latent_skip:
             processed = processed + encoded
-        y = self.decoder(processed, x_data, copies)  # [(B E G), V_out]
+        source = processed if self.hidden_halo is None else self.hidden_halo(processed, copies)
+        y = self.decoder(source, x_data, copies)  # [(B E G), V_out]
         y = rearrange(y, "(b e g) v -> b e g v", b=batch, e=ensemble).to(x.dtype)
         return self.bounding(self.residual(y, x))  # [B, E, G, V_out]

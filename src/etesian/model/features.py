@@ -32,13 +32,23 @@ class TrainableFeatures(nn.Module):
         Features each; with 0 there is no parameter.
     """
 
+    own: Tensor | None
+
     def __init__(self, count: int, size: int) -> None:
         super().__init__()
         self.trainable = nn.Parameter(torch.zeros(count, size)) if size else None
+        self.register_buffer("own", None, persistent=False)  # which of them this process has; None: all
+
+    def _keep(self, own: Tensor) -> None:
+        """Use the learnt features of some nodes or edges alone, by their numbers; the parameter stays whole."""
+        self.register_buffer("own", own, persistent=False)
 
     def forward(self, fixed: Tensor, copies: int) -> Tensor:
         """Join fixed features [count, F] with the learnt ones: [(copies count), F + size]."""
-        features = fixed if self.trainable is None else torch.cat([fixed, self.trainable], dim=-1)
+        features = fixed
+        if self.trainable is not None:
+            learnt = self.trainable if self.own is None else self.trainable.index_select(0, self.own)
+            features = torch.cat([fixed, learnt], dim=-1)
         return repeat(features, "n f -> (copies n) f", copies=copies)
 
 
@@ -61,6 +71,12 @@ class NodeFeatures(TrainableFeatures):
         self.register_buffer("coordinates", coordinates, persistent=False)
         self.num_nodes = latlons.shape[0]
         self.dim = coordinates.shape[1] + trainable_size
+
+    def keep(self, nodes: Tensor) -> None:
+        """Keep some of the nodes alone, by their numbers."""
+        self._keep(nodes)
+        self.coordinates = self.coordinates[nodes]
+        self.num_nodes = nodes.numel()
 
     def forward(self, copies: int) -> Tensor:  # type: ignore[override]
         """Return the features of the nodes of `copies` graphs, [(copies N), dim]."""
@@ -97,6 +113,11 @@ class StaticEdges(nn.Module):
         for name, tensor in zip(self._tiles, tiles, strict=True):
             self.register_buffer(name, tensor, persistent=False)
         self._repeated: dict[int, Edges] = {}
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether the edges are in tiles too."""
+        return bool(self._tiles)
 
     def edges(self, copies: int) -> Edges:
         """Return the edges of `copies` graphs; those of the sizes used last are kept.
@@ -153,6 +174,12 @@ class EdgeFeatures(TrainableFeatures):
         edge_attr = torch.cat([store.edge_length, store.edge_dirs], dim=-1).to(torch.get_default_dtype())  # [M, 3]
         self.register_buffer("edge_attr", edge_attr, persistent=False)
         self.dim = edge_attr.shape[1] + trainable_size
+
+    def keep(self, numbers: Tensor, edges: Edges) -> None:
+        """Keep some of the edges alone, by their numbers, which lead between other nodes then."""
+        self._keep(numbers)
+        self.static = StaticEdges(edges)
+        self.edge_attr = self.edge_attr[numbers]
 
     def forward(self, copies: int) -> tuple[Tensor, Edges]:  # type: ignore[override]
         """Return the features [(copies M), dim] and the edges of `copies` graphs side by side."""

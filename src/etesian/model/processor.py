@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
+from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures
 from etesian.schema.model import ProcessorSettings
 
@@ -34,10 +35,12 @@ class Processor(nn.Module):
             GraphTransformerBlock(num_channels, edges.dim, settings, kernels, bipartite=False)
             for _ in range(settings.num_layers)
         )
+        self.halo: Halo | None = None  # where processes share the model
 
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] to the same shape."""
         edge_attr, edges = self.edges(copies)
         for block in self.blocks:
-            x = block(None, x, edge_attr, edges)  # [(copies N_hidden), C]
+            source = None if self.halo is None else self.halo(x, copies)
+            x = block(source, x, edge_attr, edges)  # [(copies N_hidden), C]
         return x

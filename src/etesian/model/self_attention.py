@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import Block
+from etesian.model.exchange import Heads
 from etesian.model.projections import project
 from etesian.schema.model import BlockSettings, ProcessorSettings
 
@@ -87,6 +88,7 @@ class TransformerBlock(Block):
         self.norm_mlp = kernels.LayerNorm(num_channels)
         hidden_channels = int(num_channels * settings.mlp_hidden_ratio)
         self.mlp = kernels.MLP(num_channels, hidden_channels, num_channels, layer_kernels=kernels)
+        self.heads: Heads | None = None  # where processes share the model
 
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Update the nodes, [(copies N), H C], in the order that the window is over."""
@@ -96,11 +98,17 @@ class TransformerBlock(Block):
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
 
+        x = x + self.projection(self._attend(query, key, value, copies))
+        return x + self.mlp(self.norm_mlp(x))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, copies: int) -> Tensor:
+        """From [(copies N), H, C] each to [(copies N), H C]; where processes share the model, N is of this one."""
+        if self.heads is not None:
+            parts = self.heads.split(torch.stack([query, key, value], dim=1), copies)  # [3, copies, h, N of all, C]
+            return self.heads.join(self.attention(*parts))
         # Views: in memory the heads stay behind the nodes, as the linear layers wrote them and read them.
         query, key, value = (rearrange(t, "(b n) h c -> b h n c", b=copies) for t in (query, key, value))
-        attended = self.attention(query, key, value)  # [copies, H, N, C]
-        x = x + self.projection(rearrange(attended, "b h n c -> (b n) (h c)"))
-        return x + self.mlp(self.norm_mlp(x))
+        return rearrange(self.attention(query, key, value), "b h n c -> (b n) (h c)")
 
     def _heads(self, x: Tensor) -> Tensor:
         return rearrange(x, "n (h c) -> n h c", h=self.num_heads)
@@ -140,6 +148,13 @@ class TransformerProcessor(nn.Module):
         self.blocks = nn.ModuleList(
             TransformerBlock(num_channels, settings, window_size, kernels) for _ in range(settings.num_layers)
         )
+
+    def share(self, heads: Heads) -> None:
+        """Let the blocks share their heads with other processes; `heads` puts the nodes in order then."""
+        self.order = self.back = None
+        for block in self.blocks:
+            assert isinstance(block, TransformerBlock)
+            block.heads = heads
 
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N), C] to the same shape; copies don't see each other."""

@@ -1,4 +1,7 @@
-"""Which compilation goes with which activation checkpointing; what would do something else in silence is refused."""
+"""What does not go with compilation: some activation checkpointing, and models that processes share.
+
+What would do something else in silence is refused, and so is what the compiler can't see into.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from collections.abc import Sequence
 from torch import nn
 
 from etesian.errors import Problem
+from etesian.model.build import MODELS
+from etesian.model.processor import Processor
+from etesian.model.self_attention import TransformerBlock, TransformerProcessor
 from etesian.runtime.checkpointing import checkpointing_of
 from etesian.runtime.entries import Entry
-from etesian.schema.model import CheckpointingPolicy
+from etesian.schema.model import CheckpointingPolicy, ModelSettings
 
 WITH_PRODUCTS = ("Linear", "MLP", "Attention", "GraphAttention")
 """Slots whose kernels compute what selective checkpointing keeps."""
@@ -32,6 +38,37 @@ def combination_problems(model: nn.Module, entry: Entry, names: Sequence[str]) -
         if found is not None:
             return [found]
     return []
+
+
+def sharing_problems(settings: ModelSettings, entries: Sequence[Entry]) -> list[Problem]:
+    """Return the entries that compile a module inside of which processes that share a model exchange nodes or heads.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        Section ``model``.
+    entries : sequence of Entry
+        What is to be compiled.
+    """
+    attention = settings.uses("processor", "Attention")
+    inside: dict[str, tuple[type[nn.Module], ...]] = {
+        "": (MODELS[settings.kind],),
+        "processor": (TransformerProcessor, TransformerBlock) if attention else (Processor,),
+    }
+    problems = []
+    for entry in entries:
+        places = [place for place in inside if entry.within in (None, place)]
+        found = [kind for place in places for kind in inside[place] if entry.kind and issubclass(kind, entry.kind)]
+        if not found:
+            continue
+        what = (
+            f"{entry.shown} compiles {found[0].__name__}, in which the processes that share a model exchange "
+            f"{'heads' if found[0] is TransformerBlock else 'nodes'}: the compiler can't see into that"
+        )
+        mend = "component: encoder, and another entry with component: decoder" if attention else "model/compile=blocks"
+        allowed = f"what lies between: norms, {'Block in encoder and decoder' if attention else 'blocks, mappers'}"
+        problems.append(Problem(what, entry.where, allowed, f"{mend}, or system.hardware.num_gpus_per_model=1"))
+    return problems
 
 
 def _inside(model: nn.Module, entry: Entry, name: str) -> Problem | None:

@@ -33,7 +33,7 @@ class NumWorkers(SplitInts):
 
 
 class BatchSize(SplitInts):
-    """Samples a batch and process, for each split."""
+    """Samples a batch for each split, of each process, or of all processes that share a model."""
 
     training: int = Field(ge=1)
     """Training split."""

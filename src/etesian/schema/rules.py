@@ -11,6 +11,7 @@ from etesian.schema.slurm import seconds_of
 
 def cross_section_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong between sections that are right in themselves."""
+    yield from _processes(config)
     yield from _precision(config)
     yield from _pinned_memory(config)
     yield from _offload(config)
@@ -28,6 +29,39 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
             "diagnostics.scores.climatology_file is not read with diagnostics.scores.climatology='none'",
             "diagnostics.scores.climatology_file",
             "null, or climatology: monthly or daily, as the file's",
+        )
+
+
+def _processes(config: Config) -> Iterator[Problem]:
+    """Yield processes that don't make up whole groups of those that share a model."""
+    hardware, where = config.system.hardware, "system.hardware.num_gpus_per_model"
+    total, each = hardware.processes, hardware.num_gpus_per_model
+    if total % each == 0:
+        yield from _shared_heads(config)
+        return
+    devices = "processes" if hardware.accelerator == "cpu" else "GPUs"
+    nodes = f"{hardware.num_nodes} node{'s' * (hardware.num_nodes != 1)}"
+    made = f"{nodes} x {hardware.num_gpus_per_node} {devices} = {total} processes"
+    divisors = [number for number in range(1, total + 1) if total % number == 0]
+    yield Problem(
+        f"{made}; {total} is not a multiple of num_gpus_per_model={each}",
+        where,
+        f"a divisor of {total}: {', '.join(map(str, divisors))}",
+        f"{where}={max(number for number in divisors if number <= each)}, or other num_gpus_per_node and num_nodes",
+    )
+
+
+def _shared_heads(config: Config) -> Iterator[Problem]:
+    """Yield heads that can't be shared by the processes of a model: of attention without edges each has some."""
+    heads, each = config.model.processor.num_heads, config.system.hardware.num_gpus_per_model
+    if config.model.uses("processor", "Attention") and heads % each:
+        where = "system.hardware.num_gpus_per_model"
+        yield Problem(
+            f"{where}={each} does not divide model.processor.num_heads={heads}: with model.kind={config.model.kind!r} "
+            "each process has some of the heads",
+            where,
+            f"a divisor of {heads}",
+            "model.processor.num_heads=NUMBER, or another num_gpus_per_model",
         )
 
 
@@ -68,14 +102,22 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
-    """Yield choices of the strategy that would do nothing."""
+    """Yield choices of the strategy that would do nothing, or that don't go together."""
     strategy, hardware = config.training.strategy, config.system.hardware
-    if strategy.kind == "fsdp" and hardware.num_gpus_per_node * hardware.num_nodes == 1:
+    if strategy.kind == "fsdp" and hardware.processes == 1:
         yield Problem(
             "training.strategy.kind='fsdp' divides a model among processes, and system.hardware asks for one",
             "training.strategy.kind",
             "with one process: ddp",
             "training.strategy.kind=ddp, or system.hardware.num_gpus_per_node=2",
+        )
+    if strategy.kind == "fsdp" and hardware.num_gpus_per_model > 1:
+        yield Problem(
+            "training.strategy.kind='fsdp' divides the weights of whole models, and "
+            f"system.hardware.num_gpus_per_model={hardware.num_gpus_per_model} has each compute a part of its grid",
+            "training.strategy.kind",
+            "with num_gpus_per_model above 1: ddp",
+            "training.strategy.kind=ddp, or system.hardware.num_gpus_per_model=1",
         )
     if strategy.kind != "fsdp" and not strategy.reshard_after_forward:
         yield Problem(
@@ -91,7 +133,7 @@ def _cuda_graphs(config: Config) -> Iterator[Problem]:
     if not config.training.cuda_graphs:
         return
     hardware, where = config.system.hardware, "training.cuda_graphs"
-    processes = hardware.num_gpus_per_node * hardware.num_nodes
+    processes = hardware.processes
     if hardware.accelerator == "cpu":
         yield Problem(
             "training.cuda_graphs=true needs a GPU, and system.hardware.accelerator='cpu'",

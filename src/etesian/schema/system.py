@@ -11,7 +11,7 @@ from etesian.schema.slurm import SlurmSettings
 
 
 class HardwareSettings(Section):
-    """Devices. On ``cpu``, ``num_gpus_per_node`` counts the data-parallel processes a node."""
+    """Devices. On ``cpu``, ``num_gpus_per_node`` and ``num_gpus_per_model`` count processes."""
 
     accelerator: Literal["cpu", "cuda"] = "cpu"
     """Kind of device; nothing falls back to another."""
@@ -19,6 +19,19 @@ class HardwareSettings(Section):
     """Devices, or processes on a CPU, a node."""
     num_nodes: int = Field(default=1, ge=1)
     """Nodes."""
+    num_gpus_per_model: int = Field(default=1, ge=1)
+    """Devices, or processes on a CPU, that share one model: each has a part of the grid. All devices together are a
+    multiple of it; each such group is one of the data-parallel copies of the model."""
+
+    @property
+    def processes(self) -> int:
+        """Processes of a run, one a device."""
+        return self.num_nodes * self.num_gpus_per_node
+
+    @property
+    def model_copies(self) -> int:
+        """Data-parallel copies of the model: groups of processes that see samples of their own."""
+        return self.processes // self.num_gpus_per_model
 
 
 class InputSettings(Section):

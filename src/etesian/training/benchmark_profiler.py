@@ -93,7 +93,7 @@ class BenchmarkProfiler(Callback):
     def _summarise(self, trainer: pl.Trainer) -> StepProfile | None:
         if not self.clock.steps:
             return None
-        batch = self.config.dataloader.batch_size.training * trainer.world_size
+        batch = self.config.dataloader.batch_size.training * self.config.system.hardware.model_copies
         return summarise(self.clock.steps, batch, self.device_clock.peak_held_bytes())
 
     def _report(self, profile: StepProfile | None, profiles: list[StepProfile | None], trainer: pl.Trainer) -> None:

@@ -96,7 +96,7 @@ def _for_the_optimiser(config: Config) -> str:
 
 def _for_calls(config: Config) -> str:
     hardware = config.system.hardware
-    alone = hardware.num_gpus_per_node * hardware.num_nodes == 1 and not config.diagnostics.debug.anomaly_detection
+    alone = hardware.processes == 1 and not config.diagnostics.debug.anomaly_detection
     helps = ["training.cuda_graphs=true"] if alone else []
     helps += [compiled] if (compiled := _compile(config)) else []
     return " or ".join(helps) or "a larger dataloader.batch_size.training"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,10 +12,11 @@ from torch.utils.data import DataLoader
 from etesian.data.open import Splits
 from etesian.data.sampler import GlobalBatchSampler
 from etesian.data.threads import ThreadLoader
-from etesian.data.windows import WindowDataset, as_it_is
+from etesian.data.windows import GridPart, WindowDataset, as_it_is
 from etesian.schema.dataloader import DataloaderSettings
 from etesian.schema.task import TaskSettings
 from etesian.training.prefetch import Copies, DeviceBatches
+from etesian.training.topology import Topology
 
 
 class ForecastDataModule(pl.LightningDataModule):
@@ -59,16 +61,23 @@ class ForecastDataModule(pl.LightningDataModule):
         self.copies = copies
         self.resume_at: tuple[int, int] | None = None
         """Epoch and batch at which the order of training samples goes on, once."""
+        self.topology: Topology | None = None
+        """The place of this process where some share a model; None: each has its own."""
+        self.part: GridPart | None = None
+        """The part of the grid that this process trains on; None: all. The test split is read whole."""
 
     def windows(self, split: str, rollout: int) -> WindowDataset:
         """Return the windows of a split for a rollout of that many steps."""
-        dataset = getattr(self.splits, split)
-        return WindowDataset(dataset, self.task.multistep_input, rollout, self.step, self.imputed, split=split)
+        dataset, part = getattr(self.splits, split), self.part
+        if part is not None and split == "test":
+            part = replace(part, points=slice(None))
+        steps = self.task.multistep_input
+        return WindowDataset(dataset, steps, rollout, self.step, self.imputed, split=split, part=part)
 
     def loader(
         self, split: str, rollout: int, rank: int, world_size: int, *, shuffle: bool
     ) -> DataLoader | ThreadLoader:
-        """Return the batches of one process.
+        """Return the batches of one process, or of all that share a model: they are then one rank of `world_size`.
 
         Training leaves out what does not fill the last global batch; validation and test fill it up with samples of
         weight zero, so that every sample counts once.
@@ -104,12 +113,9 @@ class ForecastDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader | ThreadLoader | DeviceBatches:
         """Return the batches of the current epoch, from where a resumed run left off."""
-        trainer = self._trainer
-        epoch, batch = self.resume_at or (trainer.current_epoch, 0)
+        epoch, batch = self.resume_at or (self._trainer.current_epoch, 0)
         self.resume_at = None
-        loader = self.loader(
-            "training", self.task.rollout.at_epoch(epoch), trainer.global_rank, trainer.world_size, shuffle=True
-        )
+        loader = self.loader("training", self.task.rollout.at_epoch(epoch), *self.place(), shuffle=True)
         sampler: Any = loader.batch_sampler
         sampler.set_epoch(epoch)
         sampler.start_at(batch)
@@ -117,12 +123,13 @@ class ForecastDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader | ThreadLoader | DeviceBatches:
         """Return the batches of the validation period."""
-        trainer = self._trainer
-        return self._ahead(
-            self.loader(
-                "validation", self.task.validation_rollout, trainer.global_rank, trainer.world_size, shuffle=False
-            )
-        )
+        return self._ahead(self.loader("validation", self.task.validation_rollout, *self.place(), shuffle=False))
+
+    def place(self) -> tuple[int, int]:
+        """Return which samples this process sees: rank and number of those that see samples of their own."""
+        if self.topology is not None:
+            return self.topology.data_rank, self.topology.data_size
+        return self._trainer.global_rank, self._trainer.world_size
 
     def _ahead(self, loader: DataLoader | ThreadLoader) -> DataLoader | ThreadLoader | DeviceBatches:
         return loader if self.copies is None else DeviceBatches(loader, self.copies)

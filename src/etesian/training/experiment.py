@@ -33,7 +33,9 @@ from etesian.kernels.resolve import ComponentKernels, resolve_kernels
 from etesian.model.bounding import build_bounding
 from etesian.model.fields import ModelFields
 from etesian.runtime.checkpointing_trial import try_checkpointing
+from etesian.runtime.combinations import sharing_problems
 from etesian.runtime.device import device_of_process, get_device
+from etesian.runtime.entries import collect_entries
 from etesian.runtime.graph_trial import try_step_graphs
 from etesian.runtime.shards_trial import try_shards
 from etesian.runtime.trial import try_compilation
@@ -210,6 +212,10 @@ def check_kernels(
     """
     _check_device(config)
     kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
+    if config.system.hardware.num_gpus_per_model > 1:
+        problems = sharing_problems(config.model, collect_entries(config.model, kernels))
+        if problems:
+            raise UserError.collect(problems)
     device = device_of_process(config.system.hardware.accelerator, local_rank)
     if probe:
         probe_kernels(kernels, config.model, device, config.training.precision)
@@ -248,7 +254,7 @@ def _check_device(config: Config) -> None:
 def _check_windows(experiment: Experiment) -> None:
     """Check that each split has a window, training a whole batch, and the test split the sample that is drawn."""
     config, counts = experiment.config, experiment.window_counts()
-    processes = config.system.hardware.num_gpus_per_node * config.system.hardware.num_nodes
+    processes = config.system.hardware.model_copies
     GlobalBatchSampler(
         counts["training"], config.dataloader.batch_size.training, 0, processes, 0, shuffle=False, pad=False
     )

@@ -48,8 +48,10 @@ from etesian.training.progress import RunProgress
 from etesian.training.ranks import Ranks
 from etesian.training.run_folder import RunFolder, resolved
 from etesian.training.run_lock import RunLock
+from etesian.training.run_steps import epoch_steps, samples_a_step, steps_of_run
 from etesian.training.scalers import loss_weights
 from etesian.training.sharded import FullySharded
+from etesian.training.shared_model import SharedModel
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.start import prepare_start, starting_checkpoint
 from etesian.training.stop_request import StopRequest
@@ -93,7 +95,10 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     weights = loss_weights(training, graph, experiment.variables.output)
     loss = build_loss(training.training_loss, weights)
     recorder = GraphRecorder(experiment.device) if training.cuda_graphs else None
-    module = ForecastModule(forecaster, loss, experiment.config.task, training.optimization, run_steps, recorder)
+    sharers = experiment.config.system.hardware.num_gpus_per_model
+    shared = SharedModel(graph, sharers, experiment.config.model) if sharers > 1 else None
+    task, optimization = experiment.config.task, training.optimization
+    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -109,6 +114,7 @@ class Trained:
     trainer: pl.Trainer
     checkpoint: Path
     device: torch.device
+    shared: SharedModel | None = None
 
 
 def train(
@@ -149,7 +155,7 @@ def train(
     forecaster = build_forecaster(experiment, graph)
     compilation = prepare_model(forecaster.model, config.model, experiment.kernels)
     datamodule = build_datamodule(experiment)
-    run_steps = _run_steps(config, datamodule)
+    run_steps = steps_of_run(config, datamodule)
     check_length(config.diagnostics.benchmark_profiler, run_steps, "diagnostics.benchmark_profiler")
     content = describe(experiment, graph, run.run_id, command)
     inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
@@ -161,10 +167,10 @@ def train(
         path, origin = prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
-        _introduce(experiment, run, forecaster, compilation, origin)
+        _introduce(experiment, run, module, compilation, origin)
         for line in [*(start.changes if start is not None else ()), *inference.needs()]:
             print(line, flush=True)
-        first_epoch = _epoch_steps(config, datamodule, config.task.rollout.start)
+        first_epoch = epoch_steps(config, datamodule, config.task.rollout.start)
         if path is None and run_steps < first_epoch * config.diagnostics.check_val_every_n_epoch:
             print("The run ends before its first validation: there is no best.ckpt, last.ckpt is scored", flush=True)
         run.write_config(resolved(config))
@@ -175,17 +181,17 @@ def train(
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
-    if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
-        inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
-    best = run.checkpoints / "best.ckpt"
-    chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
-    if isinstance(trainer.strategy, FullySharded):  # a process alone could not run what is divided
-        module.forecaster = forecaster = build_forecaster(experiment, graph)
-        prepare_model(forecaster.model, config.model, experiment.kernels)
-        if config.training.precision == "64-true":
-            module.double()
-    module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
-    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device)
+        if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
+            inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
+        best = run.checkpoints / "best.ckpt"
+        chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
+        if isinstance(trainer.strategy, FullySharded):  # a process alone could not run what is divided
+            module.forecaster = forecaster = build_forecaster(experiment, graph)
+            prepare_model(forecaster.model, config.model, experiment.kernels)
+            if config.training.precision == "64-true":
+                module.double()
+        module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
+    return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device, module.shared)
 
 
 def describe(experiment: Experiment, graph: HeteroData, run_id: str, command: list[str]) -> dict[str, Any]:
@@ -229,7 +235,7 @@ def build_trainer(
         *([stopping] if stopping is not None else []),
     ]
     if diagnostics.enable_progress_bar:
-        callbacks.append(RunProgress())
+        callbacks.append(RunProgress(samples_a_step(config)))
     profiler = None
     if diagnostics.benchmark_profiler.mode != "none":
         profiler = BenchmarkProfiler(config, experiment.device, run.path / "profiler", compilation)
@@ -272,18 +278,23 @@ def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
 
 
 def _strategy(config: Config, ranks: Ranks | None) -> Strategy | str:
-    hardware, training = config.system.hardware, config.training
-    if hardware.num_gpus_per_node * hardware.num_nodes == 1:
+    if config.system.hardware.processes == 1:
         return "auto"
-    return FullySharded(training, ranks) if training.strategy.kind == "fsdp" else DataParallel(ranks)
+    return FullySharded(config.training, ranks) if config.training.strategy.kind == "fsdp" else DataParallel(ranks)
 
 
 def _introduce(
-    experiment: Experiment, run: RunFolder, forecaster: Forecaster, compilation: Compilation, origin: str
+    experiment: Experiment,
+    run: RunFolder,
+    module: ForecastModule,
+    compilation: Compilation,
+    origin: str,
 ) -> None:
     """Print what is about to run: the kernels, where the run starts, the size of the model, the samples."""
     console = Console()
     console.print(kernels_table(experiment.kernels.records))
+    if module.shared is not None:
+        console.print(module.shared.describe(), highlight=False, soft_wrap=True)
     if compilation.entries:
         console.print(f"compiled: {compilation.describe()}", highlight=False)
     if policies := describe_checkpointing(experiment.config.model):
@@ -291,10 +302,9 @@ def _introduce(
     if experiment.config.training.cuda_graphs:
         console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
     if experiment.config.training.strategy.kind == "fsdp":
-        hardware = experiment.config.system.hardware
-        processes = hardware.num_gpus_per_node * hardware.num_nodes
+        processes = experiment.config.system.hardware.processes
         console.print(f"fsdp: weights, gradients and optimiser state divided among {processes} processes")
-    parameters = sum(parameter.numel() for parameter in forecaster.model.parameters())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
@@ -314,30 +324,6 @@ def _too_many_workers(config: Config) -> str:
         return ""
     each = f" for each of {processes} processes" if processes > 1 else ""
     return f"dataloader.num_workers.training={workers}{each} on {cores} processor cores: fewer may read as quickly"
-
-
-def _epoch_steps(config: Config, datamodule: ForecastDataModule, rollout: int) -> int:
-    """Return the optimiser steps of an epoch with that rollout."""
-    hardware = config.system.hardware
-    loader = datamodule.loader("training", rollout, 0, hardware.num_gpus_per_node * hardware.num_nodes, shuffle=True)
-    return -(-len(loader) // config.training.accum_grad_batches)
-
-
-def _run_steps(config: Config, datamodule: ForecastDataModule) -> int:
-    """Return the optimiser steps of the whole run."""
-    training, rollout = config.training, config.task.rollout
-    if training.max_epochs is None:
-        assert training.max_steps is not None
-        return training.max_steps
-    epoch = total = 0
-    while epoch < training.max_epochs:
-        length = rollout.at_epoch(epoch)
-        epochs = training.max_epochs - epoch
-        if length < rollout.maximum:
-            epochs = min(rollout.epoch_increment, epochs)
-        total += epochs * _epoch_steps(config, datamodule, length)
-        epoch += epochs
-    return min(total, training.max_steps or total)
 
 
 def quieten_lightning() -> None:

@@ -31,6 +31,10 @@ class WeightedLoss(nn.Module, ABC):
         super().__init__()
         self.register_buffer("weights", weights, persistent=False)
 
+    def keep(self, points: slice, share: float) -> None:
+        """Keep some of the grid points alone, with their weights times a share of the loss of all points."""
+        self.weights = self.weights[points] * share
+
     @abstractmethod
     def pointwise(self, forecast: Tensor, target: Tensor) -> Tensor:
         """Return the error at each point, of the shape of both arguments."""

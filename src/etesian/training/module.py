@@ -15,6 +15,7 @@ from etesian.schema.task import TaskSettings
 from etesian.schema.training import OptimizationSettings
 from etesian.training.losses import WeightedLoss
 from etesian.training.optimizer import adopt, build_optimizer, clip_gradients, learning_rate_factor
+from etesian.training.shared_model import SharedModel
 
 
 class ForecastModule(pl.LightningModule):
@@ -34,6 +35,8 @@ class ForecastModule(pl.LightningModule):
         Optimiser steps of the whole run.
     recorder : Recorder, optional
         What records training steps, as ``training.cuda_graphs`` asks; without, every operation is launched by itself.
+    shared : SharedModel, optional
+        What leaves this process its part of the model, where several share it.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class ForecastModule(pl.LightningModule):
         optimization: OptimizationSettings,
         run_steps: int,
         recorder: Recorder | None = None,
+        shared: SharedModel | None = None,
     ) -> None:
         super().__init__()
         self.forecaster = forecaster
@@ -52,6 +56,7 @@ class ForecastModule(pl.LightningModule):
         self.optimization = optimization
         self.run_steps = run_steps
         self.recorder = recorder
+        self.shared = shared
         self.graphs: StepGraphs | None = None
         self._validation_sum: Tensor | None = None  # [loss x weight, weight]
 
@@ -85,6 +90,13 @@ class ForecastModule(pl.LightningModule):
         loader = self.trainer.train_dataloader
         assert loader is not None
         loader.batch_sampler.set_epoch(self.current_epoch)
+
+    def setup(self, stage: str) -> None:
+        """Leave this process its part of the model and the data, once the processes are connected."""
+        if self.shared is not None:
+            self.shared.connect(self.trainer)
+            self.shared.leave_part(self.forecaster.model)
+            self.shared.share(self.loss, self.trainer.datamodule)  # type: ignore[attr-defined]
 
     def on_fit_start(self) -> None:
         """Make what holds the recorded steps."""

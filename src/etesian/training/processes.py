@@ -23,7 +23,9 @@ from lightning_fabric.utilities.distributed import _set_num_threads_if_needed
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from pytorch_lightning.trainer.states import TrainerStatus
+from torch import nn
 from torch.distributed import DistError, distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
 
 from etesian.errors import EXIT_CODE, Problem, UserError, format_error
 from etesian.training.finite import LostError
@@ -140,6 +142,16 @@ class DataParallel(DDPStrategy):
         if self.ranks is not None and not torch.distributed.is_initialized():
             connect(self.ranks, self._get_process_group_backend(), self.root_device, self._timeout)
         super().setup_distributed()
+
+    def _setup_model(self, model: nn.Module) -> DistributedDataParallel:
+        """Wrap the model; what each process makes from graph and dataset is not sent round before every step.
+
+        Those are the buffers that no state dict holds. Processes that share a model have other ones each.
+        """
+        kept = model.state_dict().keys()
+        names = [name for name, _ in model.named_buffers() if name not in kept]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+        return super()._setup_model(model)
 
     def _configure_launcher(self) -> None:
         assert self.cluster_environment is not None

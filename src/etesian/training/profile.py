@@ -21,6 +21,7 @@ from etesian.training.fit import build_datamodule, build_forecaster, build_modul
 from etesian.training.processes import together
 from etesian.training.progress import RunProgress
 from etesian.training.run_folder import config_text, resolved
+from etesian.training.run_steps import samples_a_step
 
 
 def profile_training(experiment: Experiment, steps: int, folder: Path) -> None:
@@ -54,7 +55,7 @@ def profile_training(experiment: Experiment, steps: int, folder: Path) -> None:
     if compilation.entries:
         callbacks.append(CompiledGraphs(compilation))
     if config.diagnostics.enable_progress_bar:
-        callbacks.append(RunProgress())
+        callbacks.append(RunProgress(samples_a_step(config)))
     trainer = pl.Trainer(
         **computation(config),
         profiler=profiler.clock,

@@ -97,7 +97,8 @@ class RunProgress(ProgressBar):
         if not self._enabled:
             return
         now, step = self._clock(), trainer.global_step
-        self._loss = _loss_of(outputs, trainer, self._train_loss)
+        alone = trainer.world_size == 1
+        self._loss = _loss_of(outputs if alone else None, trainer, self._train_loss)  # the mean over all processes
         if self._samples_per_step is None:
             self._samples_per_step = _batch_size(batch) * trainer.world_size * trainer.accumulate_grad_batches
         is_first = self._first is None and step > 0

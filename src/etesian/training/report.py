@@ -48,13 +48,15 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
     with together(trained.trainer, last=True), naming_kernels(experiment.kernels):
         trained.forecaster.to(trained.device)
         table = score_test_period(experiment, trained) if diagnostics.scores.enabled else None
+        draws = diagnostics.plot.enabled and (trained.trainer.is_global_zero or trained.shared is not None)
+        sample = _sample(experiment, trained) if draws else None
         if trained.trainer.is_global_zero:
             if table is not None:
                 write_json(run.path / "metrics.json", scores_to_json(table))
                 console.print()
                 console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
-            if diagnostics.plot.enabled:
-                draw(experiment, run, trained, table)
+            if sample is not None:
+                draw(experiment, run, trained, table, sample)
             console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
         trained.trainer.strategy.barrier("report")
     return table
@@ -72,7 +74,7 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
         experiment.splits.training, config.diagnostics.scores, variables.output, step=experiment.step, units=units
     )
     trainer = trained.trainer
-    loader = trained.datamodule.loader("test", leads, trainer.global_rank, trainer.world_size, shuffle=False)
+    loader = trained.datamodule.loader("test", leads, *trained.datamodule.place(), shuffle=False)
     windows = loader.dataset
     assert isinstance(windows, WindowDataset)
     scores = Scores(
@@ -84,17 +86,25 @@ def score_test_period(experiment: Experiment, trained: Trained) -> ScoreTable:
     )
     first = config.task.multistep_input
     score_batches(loader, windows.dates, partial(states, trained, leads=leads), variables, first, references, scores)
-    packed = trainer.strategy.reduce(scores.packed().to(trained.device), reduce_op="sum")
+    sums = scores.packed().to(trained.device)
+    if trained.shared is not None and not trained.shared.counts_scores:
+        sums.zero_()
+    packed = trainer.strategy.reduce(sums, reduce_op="sum")
     assert isinstance(packed, Tensor)
     scores.load(packed.cpu())
     return scores.table()
 
 
 def states(trained: Trained, x: Tensor, leads: int) -> Iterator[Tensor]:
-    """Roll the trained model out from windows x [B, T, E, G, V]: [B, E, G, V_out], one by one, on its device."""
+    """Roll the trained model out from windows x [B, T, E, G, V]: [B, E, G, V_out], one by one, on its device.
+
+    Processes that share a model do it together, and each returns the whole states.
+    """
     parameter = next(trained.forecaster.parameters())
-    rolled = trained.forecaster.states(x.to(parameter.device, parameter.dtype), leads)
-    return at_least_float32(rolled, trained.trainer.precision_plugin.forward_context)
+    own = x if trained.shared is None else trained.shared.own_points(x)
+    rolled = trained.forecaster.states(own.to(parameter.device, parameter.dtype), leads)
+    found = at_least_float32(rolled, trained.trainer.precision_plugin.forward_context)
+    return found if trained.shared is None else trained.shared.whole(found)
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class _Sample:
     initial: np.ndarray
 
 
-def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreTable | None) -> None:
+def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreTable | None, sample: _Sample) -> None:
     """Draw the loss curves, the scores by lead time, and maps of one sample for each variable and lead time."""
     plot, outputs = experiment.config.diagnostics.plot, experiment.variables.output
     names = plot.drawn(outputs)
@@ -117,7 +127,7 @@ def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreT
     plot_losses(read_history(run.path / "metrics.csv"), run.plots / "loss.png")
     if table is not None:
         plot_scores(table, run.plots / "rmse.png", names)
-    sample, data = _sample(experiment, trained), experiment.splits.test
+    data = experiment.splits.test
     frame = make_frame(data.latitudes, data.longitudes)
     weights = trained.graph["data"].area_weight.flatten().numpy()
     labels = lead_labels(data.dates, experiment.step, len(sample.dates))

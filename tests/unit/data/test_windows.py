@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from etesian.data.sampler import GlobalBatchSampler
-from etesian.data.windows import SampleError, WindowDataset, _starts, as_it_is
+from etesian.data.windows import GridPart, SampleError, WindowDataset, _starts, as_it_is
 from etesian.errors import UserError
 
 
@@ -118,6 +118,24 @@ def test_an_infinite_value_is_an_error_with_variable_date_and_count(make_store):
     zarr.open(str(path), mode="a")["data"][6, 1, 0, :2] = np.inf
     with pytest.raises(UserError, match="'u' holds 2 infinite values at 2000-01-02T12:00:00"):
         WindowDataset(open_dataset(str(path)), 1, 1)[5]
+
+
+def test_a_part_of_the_grid(opened):
+    dataset = opened(dates=12, members=2, nan_at=[(6, "u", 3)])
+    points = slice(5, 15)
+    part = WindowDataset(dataset, 2, 1, part=GridPart(points, checks=False))
+    for windows in ([1], [2, 3], [2, -4]):
+        x = part.__getitems__(windows)["x"]
+        expected = WindowDataset(dataset, 2, 1).__getitems__(windows)["x"][:, :, :, points]
+        assert torch.equal(x, expected)
+        assert x.permute(0, 1, 4, 2, 3).is_contiguous()
+    assert int(torch.isnan(WindowDataset(dataset, 2, 1, part=GridPart(slice(None), checks=False))[5]["x"]).sum()) > 0
+
+
+def test_one_of_those_that_share_the_grid_looks_for_nans_in_all_of_it(opened):
+    windows = WindowDataset(opened(dates=12, nan_at=[(6, "u", 3)]), 1, 1, part=GridPart(slice(20, 24), checks=True))
+    with pytest.raises(SampleError, match="'u' holds 3 NaNs"):
+        windows[6]
 
 
 def test_a_nan_in_an_imputed_variable_passes(opened):

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from etesian.errors import Problem, UserError
 from etesian.kernels.resolve import resolve_kernels
 from etesian.runtime.checkpointing_trial import try_checkpointing
+from etesian.runtime.combinations import sharing_problems
+from etesian.runtime.entries import collect_entries
 
 KEY = "model.processor.gradient_checkpointing"
 LOOSE = EAGER | {"fullgraph": False}
@@ -126,3 +128,37 @@ def test_without_selective_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("etesian.runtime.checkpointing_trial.build_miniature", None)
     settings = make_settings(processor={"num_heads": 2, "gradient_checkpointing": "full"})
     try_checkpointing(settings, resolve_kernels(settings, preset=None, overrides=[]), torch.device("cpu"), "32-true")
+
+
+MAPPERS = ["etesian.model.encoder.Encoder", "etesian.model.decoder.Decoder"]
+
+
+def shared(kind: str, *entries: dict[str, Any]) -> list[Problem]:
+    settings = make_settings(kind, compile=list(entries))
+    return sharing_problems(settings, collect_entries(settings, resolve_kernels(settings, preset=None, overrides=[])))
+
+
+def test_what_lies_between_exchanges_may_be_compiled() -> None:
+    assert shared("graphtransformer", entry(BLOCK), *map(entry, MAPPERS), entry("LayerNorm")) == []
+    assert shared("transformer", entry(BLOCK) | {"component": "decoder"}, entry("etesian.model.encoder.Encoder")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "found"),
+    [
+        ("graphtransformer", entry(MODEL), "compiles GraphTransformer, in which the processes that share a model"),
+        ("graphtransformer", entry("etesian.model.processor.Processor"), "compiles Processor, in which"),
+        ("transformer", entry("etesian.model.transformer.Transformer"), "compiles Transformer, in which"),
+        (
+            "transformer",
+            entry(BLOCK),
+            "compiles TransformerBlock, in which the processes that share a model exchange h",
+        ),
+        ("transformer", entry(BLOCK) | {"component": "processor"}, "compiles TransformerBlock, in which"),
+    ],
+)
+def test_what_holds_an_exchange_may_not(kind: str, what: dict[str, Any], found: str) -> None:
+    (problem,) = shared(kind, what)
+    assert found in problem.what
+    assert problem.where == "model.compile[0]"
+    assert str(problem.mend).endswith("system.hardware.num_gpus_per_model=1")

@@ -250,6 +250,35 @@ class TestRulesWithinSections:
         assert where in found[0].what
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "shape", "what"),
+    [
+        ("cuda", (1, 6, 4), "1 node x 6 GPUs = 6 processes; 6 is not a multiple of num_gpus_per_model=4"),
+        ("cpu", (2, 3, 4), "2 nodes x 3 processes = 6 processes; 6 is not a multiple of num_gpus_per_model=4"),
+    ],
+)
+def test_processes_that_do_not_multiply_out(tree: Tree, accelerator: str, shape: tuple[int, int, int], what: str):
+    put(tree, "system.hardware.accelerator", accelerator)
+    for name, number in zip(("num_nodes", "num_gpus_per_node", "num_gpus_per_model"), shape, strict=True):
+        put(tree, f"system.hardware.{name}", number)
+    (found,) = problems(tree)
+    assert (found.where, found.what) == ("system.hardware.num_gpus_per_model", what)
+    assert found.allowed == "a divisor of 6: 1, 2, 3, 6"
+    assert found.mend == "system.hardware.num_gpus_per_model=3, or other num_gpus_per_node and num_nodes"
+
+
+def test_heads_that_processes_can_not_share():
+    register_kinds()
+    tree = compose(overrides=["model=transformer", "model.processor.num_heads=4"]).tree
+    put(tree, "system.hardware.num_gpus_per_node", 3)
+    found = only(tree, "system.hardware.num_gpus_per_model", 3)
+    assert found.where == "system.hardware.num_gpus_per_model"
+    assert found.what.startswith("system.hardware.num_gpus_per_model=3 does not divide model.processor.num_heads=4")
+    put(tree, "system.hardware.num_gpus_per_node", 2)
+    put(tree, "system.hardware.num_gpus_per_model", 2)
+    assert validate_config(tree).system.hardware.model_copies == 1
+
+
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
@@ -278,8 +307,10 @@ class TestRulesBetweenSections:
                 {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed"},
                 IMPLEMENTATION,
             ),
+            ({"system.hardware.num_gpus_per_model": 2}, "system.hardware.num_gpus_per_model"),
             ({"dataloader.workers": "threads"}, "dataloader.workers"),
             ({"training.strategy.kind": "fsdp"}, "training.strategy.kind"),
+            ({**DIVIDED, "system.hardware.num_gpus_per_model": 2}, "training.strategy.kind"),
             ({"training.strategy.reshard_after_forward": False}, "training.strategy.reshard_after_forward"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),

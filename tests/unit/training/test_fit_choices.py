@@ -63,12 +63,11 @@ def test_so_many_outputs_are_drawn(
 ) -> None:
     names, maps = [f"v{i}" for i in range(9)], []
     fields = np.zeros((1, 4, 9))
-    sample = SimpleNamespace(
+    sample: Any = SimpleNamespace(
         dates=np.array(["2000"], "datetime64[D]"), truth=fields, forecast=fields, initial=fields[0]
     )
     for name, value in {
         "plot_losses": None, "read_history": None, "make_frame": None, "units_of": {}, "lead_labels": ["6 h"],
-        "_sample": sample,
     }.items():  # fmt: skip
         monkeypatch.setattr(report, name, lambda *_, value=value: value)
     monkeypatch.setattr(report, "plot_maps", lambda fields, path, frame: maps.append(fields.variable))
@@ -81,7 +80,7 @@ def test_so_many_outputs_are_drawn(
     )
     trained: Any = SimpleNamespace(graph={"data": SimpleNamespace(area_weight=torch.ones(4, 1))})
     run: Any = SimpleNamespace(path=tmp_path, plots=tmp_path)
-    report.draw(experiment, run, trained, None)
+    report.draw(experiment, run, trained, None, sample)
     assert len(maps) == drawn
     printed = capsys.readouterr().out
     assert printed.startswith(said)

@@ -39,12 +39,13 @@ _OFF: dict[str, dict[str, Any]] = {
 class Faults:
     """What was found of a config that has no counterpart."""
 
-    def __init__(self, where: str) -> None:
-        self.where, self.problems = where, list[Problem]()
+    def __init__(self, where: str, source: str = "checkpoint") -> None:
+        self.where, self.source, self.problems = where, source, list[Problem]()
 
     def refuse(self, key: str, value: Any, allowed: str) -> None:
         """Note a value that can't be represented."""
-        self.problems.append(Problem(f"{key}={value!r} of the checkpoint has no counterpart here", self.where, allowed))
+        what = f"{key}={value!r} of the {self.source} has no counterpart here"
+        self.problems.append(Problem(what, self.where, allowed))
 
     def expect(self, key: str, value: Any, *allowed: Any) -> None:
         """Note a value that is none of those allowed."""

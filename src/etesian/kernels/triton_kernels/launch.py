@@ -5,6 +5,7 @@ Shapes: N nodes, M edges, H heads, C channels a head, D edge features.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -63,13 +64,13 @@ class Sizes:
 
     @property
     def channel_block(self) -> int:
-        """Channels of a tile: a power of two, 16 or more, as matrix units want it."""
-        return max(16, _power_of_two(self.channels))
+        """Channels of a tile."""
+        return block_of(self.channels)
 
     @property
     def feature_block(self) -> int:
-        """Features of a tile, likewise."""
-        return max(16, _power_of_two(self.features))
+        """Features of a tile."""
+        return block_of(self.features)
 
 
 def cdiv(count: int, size: int) -> int:
@@ -77,8 +78,9 @@ def cdiv(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def _power_of_two(number: int) -> int:
-    return 1 << max(0, number - 1).bit_length()
+def block_of(number: int) -> int:
+    """Return the size of a tile that holds a number of rows or columns: a power of two, as matrix units want 16."""
+    return max(16, 1 << max(0, number - 1).bit_length())
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -90,6 +92,20 @@ def rows(x: Tensor) -> Tensor:
     """Return x [N, H, C] with the channels of a node side by side; the nodes may lie apart."""
     inner = x.stride(2) == 1 and x.stride(1) == x.shape[2]
     return x if inner or not x.numel() else x.contiguous()
+
+
+@functools.lru_cache(maxsize=1024)
+def _constants(
+    names: str, heads: int, channels: int, features: int, dtype: torch.dtype, at_a_time: int, once: bool
+) -> dict[str, Any]:
+    known = {
+        "HEADS": heads, "CHANNELS": channels, "FEATURES": features, "CHANNEL_BLOCK": block_of(channels),
+        "FEATURE_BLOCK": block_of(features), "HEAD_BLOCK": block_of(heads), "EDGES": at_a_time, "ONCE": once,
+        "WIDE": tl.float64 if dtype == torch.float64 else tl.float32,
+        # Of products of wide numbers. tf32 cuts them off at the 10 bits of float16, which would be seen there.
+        "PRECISION": "tf32" if dtype == torch.bfloat16 else "ieee",
+    }  # fmt: skip
+    return {name: known[name] for name in names.split()}
 
 
 class Call:
@@ -110,14 +126,7 @@ class Call:
     def __init__(self, sizes: Sizes, tiles: EdgeTiles, most: int, measure: bool) -> None:
         self.sizes, self.tiles, self.measure = sizes, tiles, measure
         at_a_time = EDGES[sizes.num_edges > EDGES[0] * sizes.num_dst]
-        self.known = {
-            "HEADS": sizes.heads, "CHANNELS": sizes.channels, "FEATURES": sizes.features,
-            "CHANNEL_BLOCK": sizes.channel_block, "FEATURE_BLOCK": sizes.feature_block,
-            "HEAD_BLOCK": max(16, _power_of_two(sizes.heads)), "EDGES": at_a_time, "ONCE": most <= at_a_time,
-            "WIDE": tl.float64 if sizes.dtype == torch.float64 else tl.float32,
-            # Of products of wide numbers. tf32 cuts them off at the 10 bits of float16, which would be seen there.
-            "PRECISION": "tf32" if sizes.dtype == torch.bfloat16 else "ieee",
-        }  # fmt: skip
+        self.known = (sizes.heads, sizes.channels, sizes.features, sizes.dtype, at_a_time, most <= at_a_time)
         self.by_dst = (tiles.dst_nodes, tiles.dst_ptr, tiles.dst_slots, tiles.dst_edges, tiles.edge_ptr)
         self.by_src = (tiles.src_nodes, tiles.src_ptr, tiles.src_slots, tiles.src_edges)
 
@@ -129,8 +138,8 @@ class Call:
         run(tuning.choose(work, run, measure=self.measure))
 
     def constants(self, names: str) -> dict[str, Any]:
-        """Return what a kernel is compiled for, by name."""
-        return {name: self.known[name] for name in names.split()}
+        """Return what a kernel is compiled for, by name; not to be changed."""
+        return _constants(names, *self.known)
 
     def pad(self, attributes: Tensor) -> Tensor:
         """Return the attributes with zeros behind, [M, feature_block]."""

@@ -122,25 +122,45 @@ def _(grad: Tensor, alphas: Tensor, projected: Tensor, *rest: Any) -> tuple[Tens
     return tuple(t.new_empty(t.shape) if wanted else grad.new_empty(0) for t, wanted in asked)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, ctx.most, ctx.tune = inputs
-    _, *kept = output
-    ctx.save_for_backward(*kept, *tensors)
-    ctx.mark_non_differentiable(*kept)
-    ctx.set_materialize_grads(False)
+class _GraphAttention(torch.autograd.Function):
+    """Forward and backward operator together.
+
+    What ``torch.library.register_autograd`` would make goes through the operator's arguments as often as there are
+    arguments, at each call; with as many as these that takes longer than starting the kernels.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *tensors, ctx.most, ctx.tune = inputs
+        out, alphas, projected = _below_autograd(*inputs)
+        ctx.save_for_backward(alphas, projected, *tensors)
+        ctx.mark_non_differentiable(alphas, projected)
+        ctx.set_materialize_grads(False)
+        return out, alphas, projected
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        others = [None] * (_NUM_TILES + 3)  # the destinations, the tiles, how many edges, and whether to tune
+        if grad is None:
+            return (*[None] * 6, *others)
+        asked = ctx.needs_input_grad[:6]
+        needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
+        gradients = graph_attention_backward(grad, *ctx.saved_tensors, ctx.most, needed, ctx.tune)
+        return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *others)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    others = [None] * (_NUM_TILES + 3)  # the destinations, the tiles, how many edges, and whether to tune
-    if grad is None:
-        return (*[None] * 6, *others)
-    asked = ctx.needs_input_grad[:6]
-    needed = [asked[0], asked[1] or asked[2], asked[3], asked[4] or asked[5]]
-    gradients = graph_attention_backward(grad, *ctx.saved_tensors, ctx.most, needed, ctx.tune)
-    return (*(g if wanted else None for g, wanted in zip(gradients, asked, strict=True)), *others)
+def _below_autograd(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    with torch._C._AutoDispatchBelowAutograd():
+        found: tuple[Tensor, Tensor, Tensor] = graph_attention(*inputs)
+    return found
 
 
-torch.library.register_autograd(FORWARD, _backward, setup_context=_save)
+@torch.library.impl(FORWARD, "Autograd")
+def _(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs[:6]):
+        found: tuple[Tensor, Tensor, Tensor] = _GraphAttention.apply(*inputs)
+        return found
+    return _below_autograd(*inputs)
 
 
 def _on(tensor: Tensor) -> AbstractContextManager[Any]:

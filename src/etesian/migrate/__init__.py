@@ -1,0 +1,1 @@
+"""Configs of anemoi-training, key by key, turned into configs of this package."""
