@@ -300,11 +300,9 @@ def _on_device(config: Config, device: str) -> Config:
     """Return the config of one process on a device."""
     hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1, "num_gpus_per_model": 1}
     system = config.system.model_copy(update={"hardware": config.system.hardware.model_copy(update=hardware)})
-    alone = {
-        "cuda_graphs": config.training.cuda_graphs and device == "cuda",
-        "strategy": type(config.training.strategy)(),
-    }
-    return config.model_copy(update={"system": system, "training": config.training.model_copy(update=alone)})
+    graphs, whole = config.training.cuda_graphs and device == "cuda", type(config.training.strategy)()
+    training = config.training.model_copy(update={"cuda_graphs": graphs, "strategy": whole})
+    return config.model_copy(update={"system": system, "training": training})
 
 
 def _variables(config: Config, names: Sequence[str] | None) -> tuple[Field, ...]:
