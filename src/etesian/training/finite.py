@@ -91,4 +91,4 @@ class FiniteLosses(Callback):
         ranks = [str(rank) for rank, count in enumerate(found.tolist()) if count]
         if len(ranks) in (0, trainer.world_size):
             return ", in every process" * bool(ranks)
-        return f", in process {', '.join(ranks)} of {trainer.world_size}"
+        return f", in process{'es' * (len(ranks) > 1)} {', '.join(ranks)} of {trainer.world_size}"
