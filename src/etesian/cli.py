@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from etesian.errors import EXIT_CODE, UserError, did_you_mean, format_error
+from etesian.errors import EXIT_CODE, Problem, UserError, did_you_mean, format_error
 
 PROGRAM = "anemoi-training"
 
@@ -122,7 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = _of_the_machine(error, words)
         if told is None:
             raise
-        print(format_error(told), file=sys.stderr)
+        said = [Problem(note) for note in getattr(error, "__notes__", ())]
+        print(format_error(UserError.collect([*told.problems, *said])), file=sys.stderr)
         return EXIT_CODE
 
 

@@ -300,7 +300,8 @@ def _on_device(config: Config, device: str) -> Config:
     """Return the config of one process on a device."""
     hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1, "num_gpus_per_model": 1}
     system = config.system.model_copy(update={"hardware": config.system.hardware.model_copy(update=hardware)})
-    training = config.training.model_copy(update={"cuda_graphs": config.training.cuda_graphs and device == "cuda"})
+    graphs, whole = config.training.cuda_graphs and device == "cuda", type(config.training.strategy)()
+    training = config.training.model_copy(update={"cuda_graphs": graphs, "strategy": whole})
     return config.model_copy(update={"system": system, "training": training})
 
 

@@ -18,6 +18,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _precision(config)
     yield from _pinned_memory(config)
     yield from _offload(config)
+    yield from _strategy(config)
     yield from _cuda_graphs(config)
     yield from _fused(config)
     yield from _workers(config)
@@ -118,6 +119,33 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "dataloader.prefetch_to_device",
             "with pin_memory null or true",
             "dataloader.pin_memory=true",
+        )
+
+
+def _strategy(config: Config) -> Iterator[Problem]:
+    """Yield choices of the strategy that would do nothing, or that don't go together."""
+    strategy, hardware = config.training.strategy, config.system.hardware
+    if strategy.kind == "fsdp" and hardware.processes == 1:
+        yield Problem(
+            "training.strategy.kind='fsdp' divides a model among processes, and system.hardware asks for one",
+            "training.strategy.kind",
+            "with one process: ddp",
+            "training.strategy.kind=ddp, or system.hardware.num_gpus_per_node=2",
+        )
+    if strategy.kind == "fsdp" and hardware.num_gpus_per_model > 1:
+        yield Problem(
+            "training.strategy.kind='fsdp' divides the weights of whole models, and "
+            f"system.hardware.num_gpus_per_model={hardware.num_gpus_per_model} has each compute a part of its grid",
+            "training.strategy.kind",
+            "with num_gpus_per_model above 1: ddp",
+            "training.strategy.kind=ddp, or system.hardware.num_gpus_per_model=1",
+        )
+    if strategy.kind != "fsdp" and not strategy.reshard_after_forward:
+        yield Problem(
+            f"training.strategy.reshard_after_forward=false does nothing with training.strategy.kind={strategy.kind!r}",
+            "training.strategy.reshard_after_forward",
+            "true, or kind: fsdp",
+            "training.strategy.reshard_after_forward=true",
         )
 
 

@@ -37,6 +37,7 @@ from etesian.runtime.combinations import sharing_problems
 from etesian.runtime.device import device_of_process, get_device
 from etesian.runtime.entries import collect_entries
 from etesian.runtime.graph_trial import try_step_graphs
+from etesian.runtime.shards_trial import try_shards
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.schema.presets import Preset
@@ -222,6 +223,8 @@ def check_kernels(
         probe_kernels(kernels, config.model, device, config.training.precision)
         try_checkpointing(config.model, kernels, device, config.training.precision)
         try_compilation(config.model, kernels, device, config.training.precision)
+        if config.training.strategy.kind == "fsdp":
+            try_shards(config.model, kernels, device, config.training.precision)
         if config.training.cuda_graphs:
             try_step_graphs(config.model, kernels, device, config.training.precision)
     return kernels, device

@@ -222,7 +222,7 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("kind", "levels", "said"),
         [("hierarchical", 1, "works on several levels of hidden nodes, and graph.nodes.hidden.levels gives one"),
-         ("gnn", 2, "graph.nodes.hidden.levels gives 2 levels of hidden nodes, and model.processor.kind='gnn' works on")],
+         ("gnn", 2, "gives 2 levels of hidden nodes, and model.processor.kind='gnn' works on")],
     )  # fmt: skip
     def test_levels_of_the_graph_and_of_the_model(self, tree: Tree, kind: str, levels: int, said: str) -> None:
         tree["model"] |= {"kind": kind, "processor": {}}
@@ -354,6 +354,7 @@ def test_heads_that_processes_can_not_share():
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
+DIVIDED = {"system.hardware.num_gpus_per_node": 2, "training.strategy.kind": "fsdp"}
 IMPLEMENTATION = "training.optimization.optimizer.implementation"
 
 
@@ -380,6 +381,9 @@ class TestRulesBetweenSections:
             ),
             ({"system.hardware.num_gpus_per_model": 2}, "system.hardware.num_gpus_per_model"),
             ({"dataloader.workers": "threads"}, "dataloader.workers"),
+            ({"training.strategy.kind": "fsdp"}, "training.strategy.kind"),
+            ({**DIVIDED, "system.hardware.num_gpus_per_model": 2}, "training.strategy.kind"),
+            ({"training.strategy.reshard_after_forward": False}, "training.strategy.reshard_after_forward"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
@@ -407,6 +411,8 @@ class TestRulesBetweenSections:
             {**RECORDED, "model.processor.gradient_checkpointing": "selective"},
             {**RECORDED, IMPLEMENTATION: "fused", "training.precision": "bf16-mixed"},
             {IMPLEMENTATION: "fused"},
+            {**DIVIDED, "training.strategy.reshard_after_forward": False},
+            {**DIVIDED, "system.hardware.num_gpus_per_node": 1, "system.hardware.num_nodes": 2},
             {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed", "training.gradient_clip.val": None},
         ],
     )
