@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+import torch
 from pydantic import Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 
@@ -55,13 +56,19 @@ class CombinedLoss(Loss):
     def forward(  # noqa: D102
         self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
     ) -> Tensor:
-        first, *others = (
-            factor * loss(forecast, target, valid, step, steps)
-            for factor, loss in zip(self.factors, self.losses, strict=True)
-        )
-        return sum(others, start=first)
+        return self._sum([loss(forecast, target, valid, step, steps) for loss in self.losses])
+
+    def by_variable(  # noqa: D102
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
+        return self._sum([loss.by_variable(forecast, target, valid, step, steps) for loss in self._parts()])
+
+    def _parts(self) -> list[Loss]:
+        return [loss for loss in self.losses if isinstance(loss, Loss)]
+
+    def _sum(self, values: list[Tensor]) -> Tensor:
+        return torch.stack([factor * value for factor, value in zip(self.factors, values, strict=True)]).sum(0)
 
     def keep(self, points: slice, share: float) -> None:  # noqa: D102
-        for loss in self.losses:
-            assert isinstance(loss, Loss)
+        for loss in self._parts():
             loss.keep(points, share)

@@ -42,6 +42,12 @@ class Loss(nn.Module, ABC):
         """
 
     @abstractmethod
+    def by_variable(
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
+        """Return the loss of each variable alone (B, V_out), of the arguments of :meth:`forward`."""
+
+    @abstractmethod
     def keep(self, points: slice, share: float) -> None:
         """Keep some of the grid points alone, with their weights times a share of the loss of all points."""
 
@@ -84,10 +90,17 @@ class WeightedLoss(Loss):
 
     def sample_loss(self, forecast: Tensor, target: Tensor, valid: Tensor | None) -> Tensor:
         """Return the loss (B,) without the weight of the step."""
+        return self._weighted(forecast, target, valid).flatten(1).mean(1)
+
+    def by_variable(  # noqa: D102
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
+        means = self._weighted(forecast.to(target.dtype), target, valid).mean((1, 2))
+        return means * lead_weight(self.leads, step, steps)
+
+    def _weighted(self, forecast: Tensor, target: Tensor, valid: Tensor | None) -> Tensor:
         error = self.pointwise(forecast, target) * self.weights
-        if valid is not None:
-            error = error * self.counted(valid)
-        return error.flatten(1).mean(1)
+        return error if valid is None else error * self.counted(valid)
 
     def counted(self, valid: Tensor) -> Tensor:
         """Return where the errors of :meth:`pointwise` count."""
@@ -120,6 +133,12 @@ class RMSELoss(MSELoss):
         mean_square = super().sample_loss(forecast, target, valid)
         none = mean_square == 0  # the root has no finite gradient there
         return mean_square.masked_fill(none, 1.0).sqrt().masked_fill(none, 0.0)
+
+    def by_variable(  # noqa: D102
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
+        means = self._weighted(forecast.to(target.dtype), target, valid).mean((1, 2)).sqrt()
+        return means * lead_weight(self.leads, step, steps)
 
     def keep(self, points: slice, share: float) -> None:  # noqa: D102
         raise RuntimeError("the root of a mean over all points is no sum over parts of them")

@@ -128,9 +128,14 @@ class SpectralLoss(Loss):
     def forward(  # noqa: D102
         self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
     ) -> Tensor:
+        return self.by_variable(forecast, target, valid, step, steps).mean(1)
+
+    def by_variable(  # noqa: D102
+        self, forecast: Tensor, target: Tensor, valid: Tensor | None = None, step: int = 0, steps: int = 1
+    ) -> Tensor:
         with torch.autocast(target.device.type, enabled=False):
             distances = self.distances(forecast.to(target.dtype), target)
-        return (distances * self.weights).flatten(1).mean(1) * lead_weight(self.leads, step, steps)
+        return (distances * self.weights).mean(1) * lead_weight(self.leads, step, steps)
 
     def distances(self, forecast: Tensor, target: Tensor) -> Tensor:
         """Return the distance [B, E, V_out] of fields [B, E, G, V_out]."""

@@ -41,6 +41,16 @@ def test_by_hand(loss: Loss, expected: float) -> None:
     assert float(found) == pytest.approx(expected, rel=1e-14)
 
 
+def test_each_variable_alone() -> None:
+    assert MAELoss(WEIGHTS, (1.0, 3.0)).by_variable(FORECAST, TARGET, None, 1, 2).tolist() == [[3.0, 2.25]]
+    assert RMSELoss(WEIGHTS).by_variable(FORECAST, TARGET)[0].tolist() == pytest.approx([3**0.5, 4.5**0.5])
+    both = CombinedLoss([MSELoss(WEIGHTS), MAELoss(WEIGHTS)], [1.0, 0.5])
+    assert both.by_variable(FORECAST, TARGET).tolist() == [[4.0, 5.25]]
+    loss, *place = spectral("coefficients")
+    wave = waves(*place)
+    assert loss.by_variable(wave, 0 * wave)[0].tolist() == pytest.approx([1 / 3, 0.0], rel=1e-6)
+
+
 def test_what_was_not_observed_counts_as_zero() -> None:
     valid = torch.tensor([[[[True, True], [False, True]]]])
     assert float(MAELoss(WEIGHTS)(FORECAST, TARGET, valid)) == (2 + 3) / 4
