@@ -21,6 +21,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
+    yield from _average(config)
     yield from _graph(config)
     yield from _slurm(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
@@ -237,6 +238,17 @@ def _length(config: Config) -> Iterator[Problem]:
             f" training.optimization.lr={config.training.optimization.lr}",
             "training.optimization.lr_scheduler.lr_min",
             f"at most {config.training.optimization.lr}",
+        )
+
+
+def _average(config: Config) -> Iterator[Problem]:
+    ema, steps = config.training.ema, config.training.max_steps
+    if ema is not None and steps is not None and ema.start_step >= steps:
+        yield Problem(
+            f"training.ema.start_step={ema.start_step} is not before the end of the run, training.max_steps={steps}: "
+            "nothing would be averaged",
+            "training.ema.start_step",
+            f"less than {steps}, or training.ema=null",
         )
 
 

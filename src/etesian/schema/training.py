@@ -69,6 +69,24 @@ class OptimizationSettings(Section):
     """Learning rate over the run."""
 
 
+class EMASettings(Section):
+    """Exponential moving average of the weights: a <- decay a + (1 - decay) w after each optimiser step."""
+
+    decay: float = Field(default=0.999, gt=0, lt=1)
+    """Share of the average that is kept in a step."""
+    start_step: int = Field(default=0, ge=0)
+    """Optimiser steps after which the average begins; up to then it is the weights themselves."""
+
+
+class EarlyStoppingSettings(Section):
+    """End of a run whose validation loss no longer falls."""
+
+    patience: int = Field(default=5, ge=1)
+    """Validations in a row without a lower loss after which the run ends."""
+    min_delta: float = Field(default=0.0, ge=0)
+    """A loss counts as lower where it is by more than this."""
+
+
 class TrainingSettings(Section):
     """One run of training."""
 
@@ -100,6 +118,12 @@ class TrainingSettings(Section):
     """Validation batches run before the training."""
     gradient_clip: GradientClip = GradientClip()
     """Clipping."""
+    ema: EMASettings | None = None
+    """Average of the weights, for validation and inference; null makes none."""
+    freeze: list[str] = []
+    """Modules of the model that are not trained, by name or pattern (``encoder``, ``processor.blocks.[01]``)."""
+    early_stopping: EarlyStoppingSettings | None = None
+    """When the run ends before its length; null never."""
     training_loss: SerializeAsAny[LossSettings]
     """Loss."""
     scalers: dict[str, SerializeAsAny[Section]] = {}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,17 +39,20 @@ from etesian.training.checkpoints import (
     checkpoint_callbacks,
     position_in_data,
 )
+from etesian.training.choices import check_choices, chosen_callbacks, describe_choices
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
+from etesian.training.freezing import freeze
 from etesian.training.log_experiment import log_experiment
 from etesian.training.losses import build_loss
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
+from etesian.training.quiet import quieten_lightning
 from etesian.training.ranks import Ranks
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.run_lock import RunLock
@@ -103,6 +104,7 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     sharers = experiment.config.system.hardware.num_gpus_per_model
     shared = SharedModel(graph, sharers, experiment.config.model) if sharers > 1 else None
     task, optimization = experiment.config.task, training.optimization
+    freeze(forecaster.model, training.freeze)
     module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
@@ -229,6 +231,7 @@ def build_trainer(
         loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
     callbacks: list[Callback] = [
         RunState(content),
+        *chosen_callbacks(training),
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
@@ -326,6 +329,7 @@ def _prepare_start(
         module.load_state_dict(checkpoint["state_dict"])
         return None, f"new, with the weights of {start}"
     check_not_imported(start, checkpoint)
+    check_choices(start, checkpoint, config.training)
     datamodule.resume_at = position_in_data(checkpoint)
     if not resumes:
         return start, f"new, goes on from {start} at step {step}"
@@ -359,6 +363,8 @@ def _introduce(
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
+    for line in describe_choices(experiment.config.training, module.forecaster.model):
+        console.print(line, highlight=False, soft_wrap=True)
     if line := _too_many_workers(experiment.config):
         console.print(line, highlight=False, soft_wrap=True)
     if skipped:
@@ -374,15 +380,3 @@ def _too_many_workers(config: Config) -> str:
         return ""
     each = f" for each of {processes} processes" if processes > 1 else ""
     return f"dataloader.num_workers.training={workers}{each} on {cores} processor cores: fewer may read as quickly"
-
-
-def quieten_lightning() -> None:
-    """Keep Lightning's advice on settings that are chosen here out of the terminal; its errors stay."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
-                    ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
-                    ".*suggested max number of worker.*",
-                    ".*`srun` command is available.*",
-                    ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
-        warnings.filterwarnings("ignore", message=message)

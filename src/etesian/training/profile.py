@@ -17,9 +17,10 @@ from etesian.training.benchmark_profiler import BenchmarkProfiler
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
-from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
+from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation
 from etesian.training.processes import together
 from etesian.training.progress import RunProgress
+from etesian.training.quiet import quieten_lightning
 from etesian.training.run_folder import config_text, resolved
 from etesian.training.run_steps import samples_a_step
 

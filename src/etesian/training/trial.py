@@ -22,7 +22,8 @@ from etesian.schema.config import Config
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
-from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation, quieten_lightning
+from etesian.training.fit import build_datamodule, build_forecaster, build_module, computation
+from etesian.training.quiet import quieten_lightning
 
 _COMPONENTS = ("model", *COMPONENTS)
 
