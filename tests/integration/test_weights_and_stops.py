@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from runs import SMALL, assert_same_run, losses, run, train
+from runs import SMALL, assert_same_run, losses, run, train, weights
 
 from etesian.checkpoint.read import load_checkpoint
 from etesian.training.averaging import TRAINED
@@ -108,6 +109,31 @@ def test_two_processes_average_freeze_and_stop_together(tmp_path: Path, folder: 
     last = load_checkpoint(folder / "two" / "checkpoints" / "last.ckpt")
     assert last["epoch"] == 1
     assert all(not torch.equal(last["state_dict"][name], weight) for name, weight in last[TRAINED].items())
+
+
+@pytest.mark.slow
+def test_a_run_takes_the_weights_of_one_for_other_variables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(*small("base", "training.max_epochs=1")) == 0
+    write_store(folder.parent / "other.zarr", variables=("rain", "v", "t", "forcing"))
+    other = small("other", "system.input.dataset=other.zarr", "training.transfer_from=base", "training.max_epochs=1")
+    capsys.readouterr()
+    assert train(*other) == 2
+    said = capsys.readouterr().err
+    assert "u has no place in encoder.embed_source.weight" in said
+    assert "v is new in encoder.embed_source.weight" in said
+    assert train(*other, "training.transfer_allow=[u,v]", "training.optimization.lr=1e-12",
+                 "training.optimization.lr_scheduler.lr_min=0") == 0  # fmt: skip
+    said = " ".join(capsys.readouterr().out.split())
+    assert "new, with weights of" in said
+    assert "tensors taken as they are" in said
+    report = json.loads((folder / "other" / "transfer.json").read_text())
+    how = {entry["name"]: entry["how"] for entry in report["tensors"]}
+    assert how["encoder.embed_source.weight"] == "by variable"
+    assert how["processor.blocks.0.query.weight"] == "taken"
+    name = "forecaster.model.processor.blocks.0.query.weight"
+    torch.testing.assert_close(weights(folder / "other")[name], weights(folder / "base")[name], rtol=0, atol=1e-9)
+    assert train(*other, "training.transfer_allow=[u,v]", "training.max_epochs=2") == 0
+    assert "resumed from last.ckpt" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_module_that_is_not_there_is_said_before_the_first_step(

@@ -96,6 +96,10 @@ class TrainingSettings(Section):
     """Run (or checkpoint file) that a new run starts from."""
     load_weights_only: bool = False
     """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
+    transfer_from: str | None = None
+    """Run (or checkpoint file) for other variables or another grid, whose weights a new run takes where they fit."""
+    transfer_allow: list[str] = []
+    """Tensors and variables, by name or pattern, that may start anew or be left out then."""
     allow_other_kernels: bool = False
     """Go on from a checkpoint of other layer kernels, of the same families with the same constants."""
     seed: int = Field(default=1234, ge=0, le=2**32 - 1)
@@ -162,6 +166,12 @@ class TrainingSettings(Section):
             raise ValueError("training.max_epochs and training.max_steps are both null: one must end the run")
         if self.load_weights_only and self.fork_run_id is None:
             raise ValueError("training.load_weights_only=true needs training.fork_run_id, the run to take them from")
+        if self.transfer_from is not None and self.fork_run_id is not None:
+            raise ValueError("training.transfer_from and training.fork_run_id both say what the run starts from")
+        if self.transfer_allow and self.transfer_from is None:
+            raise ValueError("training.transfer_allow does nothing with training.transfer_from=null")
+        if self.run_id is not None and self.run_id == self.transfer_from:
+            raise ValueError(f"training.run_id and training.transfer_from are both {self.run_id!r}")
         if self.run_id is not None and self.run_id == self.fork_run_id:
             raise ValueError(f"training.run_id and training.fork_run_id are both {self.run_id!r}")
         unknown = [name for name in self.training_loss.scalers if name not in self.scalers]

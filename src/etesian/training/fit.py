@@ -62,6 +62,7 @@ from etesian.training.shared_model import SharedModel
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
+from etesian.training.transfer import transfer_into
 
 
 def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
@@ -170,7 +171,10 @@ def train(
     trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
-    if start is not None:
+    if start is not None and config.training.transfer_from is not None and start.path.parent != run.checkpoints:
+        report = trainer.is_global_zero
+        origin = transfer_into(module, experiment, run, start.path, start.checkpoint, report=report)
+    elif start is not None:
         path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
@@ -298,6 +302,8 @@ def _starting_checkpoint(experiment: Experiment, run: RunFolder) -> _Start | Non
         run.check_same_experiment(resolved(config))
     elif config.training.fork_run_id is not None:
         path = find_checkpoint(run.root, config.training.fork_run_id)
+    elif config.training.transfer_from is not None:
+        path = find_checkpoint(run.root, config.training.transfer_from, "training.transfer_from")
     else:
         return None
     checkpoint = load_checkpoint(path)

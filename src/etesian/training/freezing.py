@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -78,5 +79,5 @@ def check_same_frozen(path: Path, checkpoint: Mapping[str, Any], patterns: Seque
             "state of its optimiser is for other parameters",
             where=WHERE,
             allowed=f"[{', '.join(before)}], or another in a new run with training.load_weights_only=true",
-            mend=f"'{WHERE}=[{', '.join(before)}]'",
+            mend=f"'{WHERE}={json.dumps(before)}'",
         )
