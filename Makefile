@@ -5,6 +5,7 @@ STAMP := .venv/.installed
 KERNELS := .kernels/.installed
 PEERS := .peers/.installed
 INFERENCE := .inference/.installed
+TRACKING := .tracking/.installed
 ARGS ?=
 # These need a GPU: BENCHMARKS=benchmarks/layer_kernels.py runs one.
 ON_A_GPU := $(patsubst %,benchmarks/%.py,layer_kernels graph_attention training_step activation_checkpointing loss_bands)
@@ -13,10 +14,10 @@ PARTS := $(wildcard benchmarks/peer_*.py benchmarks/step_*.py)
 BENCHMARKS ?= $(filter-out $(ON_A_GPU) $(PARTS),$(wildcard benchmarks/*.py))
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help venv kernels peers inference train test test-slow test-slurm lint format docs bench wheel clean
+.PHONY: help venv kernels peers inference tracking train test test-slow test-slurm lint format docs bench wheel clean
 
 help:
-	@echo "make venv | kernels | peers | inference | train | test | test-slow | test-slurm | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
+	@echo "make venv | kernels | peers | inference | tracking | train | test | test-slow | test-slurm | lint | format | docs | bench | wheel | clean   (ARGS='...' is passed on)"
 
 venv: $(STAMP)
 
@@ -29,9 +30,10 @@ $(STAMP): pyproject.toml constraints.txt
 kernels: $(if $(ETESIAN_TEST_KERNELS),,$(KERNELS))
 peers: $(if $(ETESIAN_TEST_PEERS),,$(PEERS))
 inference: $(if $(ETESIAN_TEST_INFERENCE),,$(INFERENCE))
+tracking: $(if $(ETESIAN_TEST_TRACKING),,$(TRACKING))
 
 # Libraries for tests that name them; the environment itself stays without. New when the pins change.
-$(KERNELS) $(PEERS) $(INFERENCE): .%/.installed: tests/%.txt | $(STAMP)
+$(KERNELS) $(PEERS) $(INFERENCE) $(TRACKING): .%/.installed: tests/%.txt | $(STAMP)
 	rm -rf $(@D)
 	$(BIN)/python -m pip install --no-deps --target $(@D) -r $<
 	touch $@
@@ -42,7 +44,7 @@ train: venv
 test: venv kernels peers
 	$(PYTEST) -m "not slow and not gpu and not slurm" $(ARGS)
 
-test-slow: venv kernels peers inference
+test-slow: venv kernels peers inference tracking
 	$(PYTEST) -m "slow and not gpu and not slurm" $(ARGS)
 
 # One at a time: they share a Slurm, which tests/slurm/slurm_up.sh installs (Debian, as root) and starts.

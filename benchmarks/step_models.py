@@ -23,7 +23,7 @@ from etesian.kernels.machine import Machine
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.decoder import OUTPUT_GAIN
 from etesian.model.fields import ModelFields
-from etesian.model.graphtransformer import GraphTransformer, GraphTransformerSettings
+from etesian.model.graphtransformer import GraphTransformerSettings
 from etesian.runtime.compile import Compilation
 from etesian.schema.graph import GraphSettings
 from etesian.training.bench_steps import StepModel
@@ -148,7 +148,8 @@ class OwnProcessor(nn.Module):
 
     def __init__(self, settings: GraphTransformerSettings, graph: HeteroData, kernels: ComponentKernels) -> None:
         super().__init__()
-        self.processor = GraphTransformer.make_processor(settings, graph, kernels.processor)
+        learnt = settings.edge_trainable_parameters
+        self.processor = settings.processor.build(settings.num_channels, graph, learnt, kernels.processor)
 
     def forward(self, x: Tensor, copies: int) -> Tensor:
         """Map hidden nodes [(copies N_hidden), C] to the same shape."""

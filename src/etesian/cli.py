@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from etesian.errors import EXIT_CODE, UserError, did_you_mean, format_error
+from etesian.errors import EXIT_CODE, Problem, UserError, did_you_mean, format_error
 
 PROGRAM = "anemoi-training"
 
@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("config", "etesian.commands.config", "show, check or copy a config"),
     ("kernels", "etesian.commands.kernels", "list, check or time what may fill the model's layers"),
     ("graph", "etesian.commands.graph", "build or describe a graph"),
+    ("model", "etesian.commands.model", "print what encoder, processor and decoder of an experiment cost"),
     ("checkpoint", "etesian.commands.checkpoint", "describe a checkpoint, or make one for inference from it"),
     ("forecast", "etesian.commands.forecast", "forecast from one date with a trained model; write NetCDF or zarr"),
     (
@@ -34,6 +35,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
         "etesian.commands.evaluate",
         "score a trained model over a period, beside persistence and climatology",
     ),
+    ("mlflow", "etesian.commands.mlflow", "upload a run to an MLflow server"),
     ("dataset", "etesian.commands.dataset", "make a dataset to try things on"),
     ("version", "etesian.commands.version", "print the versions of what is installed"),
 )
@@ -120,7 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = _of_the_machine(error, words)
         if told is None:
             raise
-        print(format_error(told), file=sys.stderr)
+        said = [Problem(note) for note in getattr(error, "__notes__", ())]
+        print(format_error(UserError.collect([*told.problems, *said])), file=sys.stderr)
         return EXIT_CODE
 
 

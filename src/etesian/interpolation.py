@@ -137,7 +137,8 @@ def _leaves(
             told = "it is '???'" if found else f"{written}: {text}"
             yield here, Unset(told, source if found and written != "???" else None), kinds
             continue
-        sections = isinstance(value, ListConfig) and any(isinstance(entry, DictConfig) for entry in value)
+        nodes = [value._get_node(place) for place in range(len(value))] if isinstance(value, ListConfig) else []
+        sections = any(isinstance(node, DictConfig) for node in nodes)
         if sections or (isinstance(value, DictConfig) and len(value)):
             yield from _leaves(value, here, kinds)
         else:

@@ -20,10 +20,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etesian.errors import UserError, did_you_mean
 from etesian.testing_arguments import STARTS_ANEW, check_type, check_whole, refuse_graph_file, refuse_replaced, strings
+from etesian.testing_sizes import at_most, cut_graph, cut_model
 
 try:
     import pytest
@@ -45,7 +46,6 @@ __all__ = ["ExperimentMaker", "Size", "SmallRun", "experiment"]
 
 COMPONENTS = ("model", "encoder", "processor", "decoder")
 _WINDOWS = 24
-_CUTOFF = 0.8
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class ExperimentMaker:
         stride = 1
         if task.timestep is not None:
             stride = seconds_of(task.timestep, "task.timestep") // seconds_of(frequency, "data.frequency")
-        batch = _at_most(config.dataloader.batch_size.training, size.batch_size)
+        batch = at_most(config.dataloader.batch_size.training, size.batch_size)
         training = (task.multistep_input + task.rollout.maximum) * stride + max(_WINDOWS, 4 * batch)
         held = (task.multistep_input + task.validation_rollout) * stride + 2
         lengths = {"training": training, "validation": held, "test": held}
@@ -300,7 +300,8 @@ def _on_device(config: Config, device: str) -> Config:
     """Return the config of one process on a device."""
     hardware = {"accelerator": device, "num_gpus_per_node": 1, "num_nodes": 1, "num_gpus_per_model": 1}
     system = config.system.model_copy(update={"hardware": config.system.hardware.model_copy(update=hardware)})
-    training = config.training.model_copy(update={"cuda_graphs": config.training.cuda_graphs and device == "cuda"})
+    graphs, whole = config.training.cuda_graphs and device == "cuda", type(config.training.strategy)()
+    training = config.training.model_copy(update={"cuda_graphs": graphs, "strategy": whole})
     return config.model_copy(update={"system": system, "training": training})
 
 
@@ -343,45 +344,20 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
     from etesian.schema.validate import validate_config
 
     tree = config.model_dump(mode="json", by_alias=True)
-    _cut_model(tree["model"], size)
+    cut_model(tree["model"], size.channels, size.heads, size.layers)
     refuse_graph_file(config.graph.existing)
-    _cut_graph(tree["graph"], size)
+    cut_graph(tree["graph"], size.resolution)
     loader = tree["dataloader"]
     for name, (start, end) in splits.items():
         loader[name] = {"dataset_config": {"dataset": str(dataset)}, "start": start, "end": end}
         loader["num_workers"][name], loader["limit_batches"][name] = 0, None
-        loader["batch_size"][name] = _at_most(loader["batch_size"][name], size.batch_size)
+        loader["batch_size"][name] = at_most(loader["batch_size"][name], size.batch_size)
     loader["pin_memory"], loader["workers"], loader["prefetch_to_device"] = None, "processes", False
     tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
     tree["training"] |= STARTS_ANEW
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False
     tree["diagnostics"]["log"]["tensorboard"]["enabled"] = False
     return validate_config(tree)
-
-
-def _cut_model(model: dict[str, Any], size: Size) -> None:
-    channels = model["num_channels"] = _at_most(model["num_channels"], size.channels)
-    for component in COMPONENTS[1:]:
-        heads = _at_most(model[component]["num_heads"], size.heads)
-        model[component]["num_heads"] = max(n for n in range(1, heads + 1) if channels % n == 0)
-    model["processor"]["num_layers"] = _at_most(model["processor"]["num_layers"], size.layers)
-
-
-def _cut_graph(graph: dict[str, Any], size: Size) -> None:
-    hidden, edges = graph["nodes"]["hidden"], graph["edges"]
-    if size.resolution is None or hidden["resolution"] <= size.resolution:
-        return
-    hidden["resolution"] = size.resolution
-    edges["data2hidden"]["cutoff_factor"] = max(edges["data2hidden"]["cutoff_factor"], _CUTOFF)
-    levels = edges["hidden2hidden"]["scale_resolutions"]
-    if levels is not None:
-        edges["hidden2hidden"]["scale_resolutions"] = [n for n in levels if n <= size.resolution] or None
-    neighbours, nodes = edges["hidden2data"]["num_nearest_neighbours"], 10 * 4**size.resolution + 2
-    edges["hidden2data"]["num_nearest_neighbours"] = min(neighbours, nodes)
-
-
-def _at_most(value: int, limit: int | None) -> int:
-    return value if limit is None else min(value, limit)
 
 
 def _in_python(error: UserError) -> UserError:

@@ -6,6 +6,8 @@ import argparse
 import importlib
 import math
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,12 @@ from doc_pages import Block, blocks, commands, file_name, fragments, named_files
 from etesian import cli
 from etesian.commands import common
 from etesian.commands.config import generate
+from etesian.compose import compose
 from etesian.errors import UserError
+from etesian.kernels.probe import probe_kernels
 from etesian.kernels.resolve import resolve_kernels
+from etesian.model.miniature import build_miniature, miniature_input
+from etesian.runtime.checkpointing import apply_activation_checkpointing
 from etesian.schema import registry
 from etesian.training import losses
 
@@ -48,10 +54,15 @@ def check_config(args: argparse.Namespace) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder; kinds of models that a page registers are forgotten again."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    common.register_kinds()
+    for group in registry.GROUPS:
+        monkeypatch.setitem(registry._KINDS, group, registry.kinds(group))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_kinds"]:
+        del sys.modules[name]
 
 
 def write_files(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +115,8 @@ def test_a_shown_file_is_right(block: Block, folder: Path, monkeypatch: pytest.M
     content = yaml.safe_load(block.text)
     if "checkpoint" in content:  # a forecast of anemoi-inference, which tests/integration/test_inference_run.py runs
         return
+    if block.text.startswith("# @package") and "kind" in content:  # a kind of model, which the page's commands choose
+        return
     if "defaults" not in content:  # a recipe of anemoi-datasets
         assert {"dates", "input"} <= set(content)
         return
@@ -145,6 +158,21 @@ def test_the_kernel_of_the_guide_works(folder: Path, monkeypatch: pytest.MonkeyP
     for dtype in (torch.float32, torch.bfloat16):
         tests.test_it_is_the_norm_of_torch(dtype)
     assert cli.main(["kernels", "check", "--config-name", "wide"]) == 0
+
+
+def test_the_kind_of_model_of_the_guide_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files("docs/adding-a-model-kind.md", folder, monkeypatch)
+    overrides = ["model/processor=smoothing", "model/encoder=gnn", "model.processor.gradient_checkpointing=full"]
+    settings = common.check_tree(compose("train", None, overrides)).model
+    assert (settings.kind, settings.encoder.kind) == ("my_kinds.smoothing", "gnn")
+    kernels = resolve_kernels(settings, preset=None, overrides=[])
+    probe_kernels(kernels, settings, torch.device("cpu"), "32-true")
+    model = build_miniature(settings, kernels)
+    assert apply_activation_checkpointing(model, settings) == 1
+    model(miniature_input(settings, torch.float32)).square().mean().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+    with pytest.raises(UserError, match=r"model.processor.pull=2 is too large"):
+        common.check_tree(compose("train", None, [*overrides, "model.processor.pull=2"]))
 
 
 def test_there_is_something_to_test() -> None:

@@ -23,6 +23,7 @@ MAPPER = {"num_heads": 2, "mlp_hidden_ratio": 2.0}
 WIDE = {"processor": MAPPER | {"num_layers": 2, "window_size": None}}
 GRAPH_ORDER = {"processor": MAPPER | {"num_layers": 2, "window_size": 1, "node_order": "graph"}}
 PARTED = MAPPER | {"num_chunks": 2, "gradient_checkpointing": "full"}
+MESSAGES = {"num_chunks": 2, "gradient_checkpointing": "full"}
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "two": ("graphtransformer", 2, {}),
     "three": ("graphtransformer", 3, {}),
@@ -38,6 +39,10 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "all see all": ("transformer", 2, WIDE),
     "window of the graph": ("transformer", 2, GRAPH_ORDER),
     "window, full": ("transformer", 2, {"processor": MAPPER | {"num_layers": 2, "gradient_checkpointing": "full"}}),
+    "messages": ("gnn", 3, {}),
+    "messages, chunks": ("gnn", 2, {"encoder": MESSAGES, "decoder": MESSAGES}),
+    "messages at one end": ("graphtransformer", 2, {"encoder": {"kind": "gnn"}}),
+    "pointwise": ("pointwise", 2, {}),
 }  # fmt: skip
 """Kind, processes and settings of each."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from runs import assert_same_run, command, curve, environment, losses, rows, run
+from processes_of_runs import alive, assert_close, assert_close_scores
+from runs import assert_same_run, command, curve, environment, rows, run
 
 from small_stores import write_store
 
@@ -29,35 +29,6 @@ TWO = ["system.hardware.num_gpus_per_node=2", "dataloader.batch_size={training: 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
-
-
-def alive(mark: str) -> list[int]:
-    """Processes that hold `mark` in their command line, after what ends by itself has ended."""
-    for _ in range(30):
-        found = [p.pid for p in psutil.process_iter(["cmdline"]) if any(mark in a for a in p.info["cmdline"] or ())]
-        if not found:
-            return []
-        time.sleep(0.1)
-    return found
-
-
-def assert_close(one: Path, two: Path) -> None:
-    for name in ("train_loss", "val_loss", "lr"):
-        assert list(losses(one, name)) == list(losses(two, name))
-        assert curve(two, name) == pytest.approx(curve(one, name), rel=1e-9)
-
-
-def assert_close_scores(one: Path, two: Path) -> None:
-    def numbers(value: object) -> list[float]:
-        if isinstance(value, dict):
-            return [number for key in sorted(value) for number in numbers(value[key])]
-        if isinstance(value, list):
-            return [number for entry in value for number in numbers(entry)]
-        return [float(value)] if isinstance(value, int | float) else []
-
-    first, second = (numbers(json.loads((folder / "metrics.json").read_text())) for folder in (one, two))
-    assert len(first) > 8
-    assert second == pytest.approx(first, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +125,9 @@ def test_a_mistake_of_a_chosen_process_is_said_once(cache: Path, tmp_path: Path,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines() == ["error: what went wrong", "  where:   this.key"]
+    *told, who = done.stderr.splitlines()
+    assert told == ["error: what went wrong", "  where:   this.key"]
+    assert who.startswith(f"error: process {rank} of 2, on ")
     assert alive(str(tmp_path)) == []
 
 
@@ -173,4 +146,7 @@ def test_a_process_that_dies_ends_the_run(cache: Path, tmp_path: Path, dies: str
         os.kill(main.pid if dies == "main" else other.pid, 9)
         _, said = main.communicate(timeout=60)
     assert main.returncode == (-9 if dies == "main" else 128 + 9), said
+    assert said.splitlines()[0].startswith(
+        "error: process 0 of 2 is gone" if dies == "main" else "error: process 1 of 2,"
+    )
     assert alive(str(tmp_path)) == []

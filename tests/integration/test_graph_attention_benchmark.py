@@ -51,7 +51,8 @@ def test_it_is_laid_out_for_the_pages(results: dict) -> None:
     assert "Mesh to mesh, 162 to 162 nodes, 1,260 edges, 4 heads x 8 channels:" in text
     assert text.count("\n| `factored` | ") == 2
     assert "Not timed: `peer pyg`: " in text
-    assert "| heads x channels | `factored` | `pyg` | floor |" in text
+    alone = "`factored`, on the device alone | `pyg`, on the device alone"
+    assert f"| heads x channels | `factored` | `pyg` | {alone} | floor |" in text
     assert "\n| 16 x 16 | " in text
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from etesian.model.build import MODELS
+from etesian.commands.common import register_kinds
 from etesian.places import package_config_dir
+from etesian.schema.registry import kinds
 from etesian.testing import ExperimentMaker
+
+register_kinds()
 
 GROUP = package_config_dir() / "model" / "layer_kernels"
 PRESETS = ("torch", "layernorm_no_params", "rmsnorm")
@@ -15,13 +18,23 @@ QUICK = ["training.optimization.lr=0.01", "model.num_channels=32"]
 
 
 def test_every_kind_has_a_config() -> None:
-    assert {file.stem for file in (package_config_dir() / "model").glob("*.yaml")} == set(MODELS)
+    assert {file.stem for file in (package_config_dir() / "model").glob("*.yaml")} == set(kinds("model"))
 
 
-@pytest.mark.parametrize("preset", [*PRESETS, pytest.param("compiled_rmsnorm", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", MODELS)
+FIRST = ("graphtransformer", "transformer")
+CASES = [(kind, preset) for kind in kinds("model") for preset in (*PRESETS, "compiled_rmsnorm")]
+CASES = [(kind, preset) for kind, preset in CASES if kind in FIRST or preset != "torch"]  # test_every_kind.py has those
+QUICK_CASES = [(kind, preset) for kind in FIRST for preset in PRESETS]
+
+
+@pytest.mark.parametrize(
+    ("kind", "preset"), [case if case in QUICK_CASES else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_it_is_filled_as_the_preset_says_and_learns(experiment: ExperimentMaker, kind: str, preset: str) -> None:
-    overrides = [f"model={kind}", f"model/layer_kernels={preset}", "model.processor.qk_norm=true", *QUICK]
+    attends = "qk_norm" in kinds("processor")[kind].model_fields
+    qk_norm = ["model.processor.qk_norm=true"] if attends else ["model.encoder.qk_norm=true"] * (kind != "gnn")
+    levels = ["graph=hierarchical"] if kind == "hierarchical" else []
+    overrides = [f"model={kind}", *levels, f"model/layer_kernels={preset}", *qk_norm, *QUICK]
     run = experiment("own_data", overrides=overrides)
     assert run.config.model.kind == kind
     for slot, entry in yaml.safe_load((GROUP / f"{preset}.yaml").read_text()).items():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import SMALL, assert_same_run, command, curve, environment, losses, train
+from runs import SMALL, assert_same_run, command, curve, environment, losses, rows, train
 
 from etesian.checkpoint.read import load_checkpoint
 from small_stores import write_store
@@ -73,6 +73,19 @@ def test_tensorboard_holds_what_the_csv_holds(tmp_path: Path, folder: Path):
     assert [file.name for file in checkpoints] == ["best.ckpt", "inference-last.ckpt", "last.ckpt"]
     assert all(load_checkpoint(file)["etesian"]["kernels"] == records for file in (checkpoints[0], checkpoints[2]))
     assert torch.load(checkpoints[1], weights_only=False).about["kernels"] == records
+
+
+def test_the_parts_of_the_validation_loss_make_it_up(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(*small(tmp_path, "parts", "diagnostics.log.variables=all", "training.max_epochs=1")) == 0
+    names = [name for name in rows(folder / "parts")[0] if name.startswith("val_loss/")]
+    parts = [curve(folder / "parts", name) for name in names]
+    assert len(parts) > 1
+    assert [sum(at) / len(at) for at in zip(*parts, strict=True)] == pytest.approx(
+        curve(folder / "parts", "val_loss"), rel=1e-5
+    )
+    capsys.readouterr()
+    assert train(*small(tmp_path, "other", "diagnostics.log.variables=[nothing]")) == 2
+    assert "where:   diagnostics.log.variables" in capsys.readouterr().err
 
 
 def test_without_tensorboard_there_is_the_csv_alone(tmp_path: Path, folder: Path):

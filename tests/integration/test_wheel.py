@@ -59,6 +59,7 @@ def test_holds_the_config_and_the_embedded_dataset(wheel: Path) -> None:
     assert "etesian/config/train.yaml" in shipped
     assert shipped <= set(names)
     assert any(name.startswith("etesian/data/embedded/") and name.endswith(".nc") for name in names)
+    assert "etesian/plots/coastlines.npy" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "docs/")) for name in names)
 

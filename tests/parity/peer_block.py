@@ -18,15 +18,15 @@ from etesian.checkpoint.peer.names import TRANSFORMER_NAMES
 from etesian.graph.edges import Edges
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.block import GraphTransformerBlock
-from etesian.model.self_attention import TransformerBlock
-from etesian.schema.model import BlockSettings
+from etesian.model.processor import GraphTransformerProcessorSettings
+from etesian.model.self_attention import TransformerBlock, TransformerProcessorSettings
 
 CHANNELS, HEADS, EDGE_DIM = 12, 3, 5
 
 
 def make_pair(kind: type, *, bipartite: bool, qk_norm: bool) -> tuple[GraphTransformerBlock, nn.Module]:
     kernels = resolve_kernels(make_settings(), preset=None, overrides=[]).model
-    settings = BlockSettings(num_heads=HEADS, mlp_hidden_ratio=2.0, qk_norm=qk_norm)
+    settings = GraphTransformerProcessorSettings(num_heads=HEADS, mlp_hidden_ratio=2.0, qk_norm=qk_norm)
     mine = GraphTransformerBlock(CHANNELS, EDGE_DIM, settings, kernels, bipartite=bipartite)
     theirs = kind(
         in_channels=CHANNELS,
@@ -104,7 +104,7 @@ def test_mapper_block(src: str, dst: str, qk_norm: bool) -> None:
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_transformer_block(qk_norm: bool, window: int | None) -> None:
     kernels = resolve_kernels(make_settings("transformer"), preset=None, overrides=[]).processor
-    settings = BlockSettings(num_heads=HEADS, mlp_hidden_ratio=2.0, qk_norm=qk_norm)
+    settings = TransformerProcessorSettings(num_heads=HEADS, mlp_hidden_ratio=2.0, qk_norm=qk_norm)
     mine = TransformerBlock(CHANNELS, settings, window, kernels)
     theirs = peer.TransformerProcessorBlock(
         num_channels=CHANNELS,

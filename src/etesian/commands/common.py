@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,29 @@ def check_tree(composed: Composed) -> Config:
     try:
         config = validate_config(composed.tree)
     except UserError as error:
-        reported = [problem.where for problem in error.problems]
-        raise UserError.collect([*error.problems, *(p for p in problems if p.where not in reported)]) from None
+        found = _kinds_alone(error.problems, composed.overrides)
+        reported = [problem.where for problem in found]
+        raise UserError.collect([*found, *(p for p in problems if p.where not in reported)]) from None
     if problems:
         raise UserError.collect(problems)
     return config
+
+
+def _kinds_alone(problems: Sequence[Problem], overrides: Sequence[str]) -> list[Problem]:
+    """Put one problem in the place of all that an override of a component's kind, without its other keys, leads to."""
+    left = list(problems)
+    for override in overrides:
+        key, _, kind = override.lstrip("+").partition("=")
+        section = key.removesuffix("kind")
+        if key not in ("model.encoder.kind", "model.processor.kind", "model.decoder.kind"):
+            continue
+        idle = [p for p in left if str(p.where).startswith(section) and "has no key" in p.what]
+        if idle:
+            names = ", ".join(str(problem.where).removeprefix(section) for problem in idle)
+            what = f"{override} changes the kind alone, and the config has keys of another one: {names}"
+            mend = f"{section.replace('.', '/').rstrip('/')}={kind} takes all keys from the file of that kind"
+            left = [Problem(what, key, mend=mend), *(problem for problem in left if problem not in idle)]
+    return left
 
 
 def _absent(key: str, beside: list[str]) -> Problem | None:
@@ -148,8 +167,7 @@ def validated(tree: dict[str, Any]) -> dict[str, Any]:
 def register_kinds() -> None:
     """Import the modules that register the kinds of models, bounds, losses and scalers."""
     import etesian.model.bounding
-    import etesian.model.graphtransformer
-    import etesian.model.transformer
+    import etesian.model.kinds
     import etesian.training.losses
     import etesian.training.scalers  # noqa: F401
 

@@ -205,7 +205,7 @@ def draw(evaluation: Evaluation, output: Path) -> list[Path]:
     labels = [table.lead_times[lead] for lead in evaluation.errors.leads]
     if evaluation.spectra is not None:
         files.append(plot_spectra(evaluation.spectra, shown, labels, table.units, output / "spectra.png"))
-    frame = make_frame(dataset.latitudes, dataset.longitudes)
+    frame = make_frame(dataset.latitudes, dataset.longitudes, evaluation.plan.config.diagnostics.plot.coastlines)
     bias, rmse = evaluation.errors.bias, evaluation.errors.rmse
     for column, name in enumerate(shown):
         units = table.units.get(name, "")

@@ -117,16 +117,32 @@ def _train_in(
 ) -> None:  # fmt: skip
     """Check the experiment, take the run folder and train."""
     command = ["anemoi-training", *sys.argv[1:]]
+    with _together(ranks):
+        _check_trackers(config, task)
     experiment = common.check_experiment(config, composed, common.cache_dir(), ranks)
     from etesian.training.fit import train
     from etesian.training.report import finish
     from etesian.training.run_lock import RunLock
+    from etesian.training.tracking.open import tracking
 
     with ExitStack() as held:
         with _together(ranks):
             folder.check_writable()
             lock = held.enter_context(RunLock(folder, task)) if _is_first(task) else None
-        finish(experiment, folder, train(experiment, folder, command, stop, lock))
+            trackers = held.enter_context(tracking(config.diagnostics.log, folder)) if _is_first(task) else []
+        finish(experiment, folder, train(experiment, folder, command, stop, lock, trackers))
+
+
+def _check_trackers(config: Config, task: SlurmTask | None) -> None:
+    """Check, in the first process and before anything is opened, that what the run is to be logged to is there."""
+    from etesian.training.tracking.libraries import check_libraries
+
+    log = config.diagnostics.log
+    check_libraries(log)
+    if log.mlflow.enabled and _is_first(task):
+        from etesian.training.tracking.mlflow_server import check_server
+
+        check_server(log.mlflow)
 
 
 def _after_stop(stopped: Stopped, folder: RunFolder, config: Config, task: SlurmTask | None) -> None:

@@ -27,6 +27,8 @@ LIBRARIES = (
     "liger-kernel",
     "transformer-engine",
     "tensorboard",
+    "mlflow-skinny",
+    "wandb",
 )
 
 

@@ -28,7 +28,9 @@ def reference_distance(tree: cKDTree) -> float:
     return float(distances.max())
 
 
-def cutoff_edges(data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, workers: int) -> Ints:
+def cutoff_edges(
+    data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, workers: int, *, key: str = CUTOFF_KEY
+) -> Ints:
     """Connect each data node to all hidden nodes within the cut-off radius.
 
     The radius is `cutoff_factor` times the hidden nodes' reference distance. There is no upper
@@ -44,6 +46,8 @@ def cutoff_edges(data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, worker
         Radius in units of the reference distance.
     workers : int
         Threads that search the tree.
+    key : str
+        The config key of the factor. Nodes of two levels of hidden nodes are connected likewise.
 
     Returns
     -------
@@ -63,17 +67,20 @@ def cutoff_edges(data_xyz: Floats, hidden: cKDTree, cutoff_factor: float, worker
         farthest = float(hidden.query(data_xyz[lonely], workers=workers)[0].max())
         enough = math.ceil(farthest / reference * 1000) / 1000
         km = chord_to_arc(np.array([radius])).item() * EARTH_RADIUS_KM
+        what = "data nodes have no hidden node" if key == CUTOFF_KEY else "hidden nodes have no node of the next level"
         raise UserError(
-            f"{int(lonely.sum())} of {len(data_xyz)} data nodes have no hidden node within the cut-off radius of "
+            f"{int(lonely.sum())} of {len(data_xyz)} {what} within the cut-off radius of "
             f"{km:.0f} km (factor {cutoff_factor:g})",
-            where=CUTOFF_KEY,
+            where=key,
             allowed=f"at least {enough:g} for this dataset and these hidden nodes",
-            mend=f"{CUTOFF_KEY}={enough:g}",
+            mend=f"{key}={enough:g}",
         )
     return sort_edges(data, node, len(data_xyz))
 
 
-def nearest_edges(data_xyz: Floats, hidden: cKDTree, num_nearest_neighbours: int, workers: int) -> Ints:
+def nearest_edges(
+    data_xyz: Floats, hidden: cKDTree, num_nearest_neighbours: int, workers: int, *, key: str = NEAREST_KEY
+) -> Ints:
     """Connect each data node from its nearest hidden nodes; of equally near ones, the lowest numbers.
 
     Parameters
@@ -86,6 +93,8 @@ def nearest_edges(data_xyz: Floats, hidden: cKDTree, num_nearest_neighbours: int
         Edges into each data node, k.
     workers : int
         Threads that search the tree.
+    key : str
+        The config key of the number.
 
     Returns
     -------
@@ -101,7 +110,7 @@ def nearest_edges(data_xyz: Floats, hidden: cKDTree, num_nearest_neighbours: int
     if k > hidden.n:
         raise UserError(
             f"{k} nearest neighbours of {hidden.n} hidden nodes",
-            where=NEAREST_KEY,
+            where=key,
             allowed=f"1 to {hidden.n}",
             mend="lower it, or raise graph.nodes.hidden.resolution",
         )

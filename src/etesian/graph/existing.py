@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from math import pi
 from typing import Any
@@ -17,6 +18,7 @@ from etesian.errors import Problem, UserError, did_you_mean
 from etesian.graph.area import area_weights
 from etesian.graph.attributes import edge_directions, edge_lengths, normalise
 from etesian.graph.edge_builders import EARTH_RADIUS_KM
+from etesian.graph.levels import edge_label, edges_between, edges_within, level_names
 from etesian.graph.nodes import Floats, chord_to_arc, to_xyz
 from etesian.schema.graph import ExistingGraphSettings
 
@@ -63,11 +65,14 @@ def adapt(graph: HeteroData, settings: ExistingGraphSettings, where: str) -> Het
     if problems:
         raise UserError.collect(problems)
     xyz = {kind: to_xyz(adapted[kind].x.double().numpy()) for kind in names}
-    for source, target in (*NEEDED, ("hidden", "hidden")):
+    levels = level_names(1 + len(settings.coarser_nodes))
+    needed = {*NEEDED, *((source, target) for source, _, target in edges_between(levels))}
+    within = [("hidden", "hidden"), *((source, target) for source, _, target in edges_within(levels))]
+    for source, target in (*sorted(needed), *within):
         stored = (names[source], "to", names[target])
         if stored in graph.edge_types and list(graph[stored].keys()):  # to look for a set makes an empty one
             problems += _add_edges(adapted, graph[stored], source, target, xyz, where, computed)
-        elif (source, target) in NEEDED:
+        elif (source, target) in needed:
             problems.append(_no_edges(stored, graph, where))
     problems += _add_area(adapted, graph[names["data"]].get("area_weight"), xyz["data"], where, computed)
     if problems:
@@ -136,10 +141,11 @@ def check_edge_sets(graph: HeteroData, wanted: Iterable[tuple[str, str, str]], w
 
 def _node_sets(graph: HeteroData, settings: ExistingGraphSettings, where: str) -> dict[str, str]:
     names = {"data": settings.data_nodes, "hidden": settings.hidden_nodes}
+    names |= dict(zip(level_names(1 + len(settings.coarser_nodes))[1:], settings.coarser_nodes, strict=True))
     problems = [
         Problem(
             f"{where} has no node set {name!r}",
-            f"graph.existing.{kind}_nodes",
+            f"graph.existing.{kind if kind in ('data', 'hidden') else 'coarser'}_nodes",
             ", ".join(graph.node_types) or "none: the graph is empty",
             did_you_mean(name, graph.node_types),
         )
@@ -149,6 +155,8 @@ def _node_sets(graph: HeteroData, settings: ExistingGraphSettings, where: str) -
     if settings.data_nodes == settings.hidden_nodes:
         what = f"data and hidden nodes are both {settings.data_nodes!r}"
         problems.append(Problem(what, "graph.existing", "two node sets"))
+    elif twice := [name for name, count in Counter(names.values()).items() if count > 1]:
+        problems.append(Problem(f"{', '.join(twice)}: a node set is one level only", "graph.existing.coarser_nodes"))
     if problems:
         raise UserError.collect(problems)
     return names
@@ -185,7 +193,7 @@ def _add_edges(
     computed: list[str],
 ) -> list[Problem]:
     """Add the edges between two node sets, sorted; return what is wrong with them."""
-    label, index = f"{source}2{target}", stored.get("edge_index")
+    label, index = edge_label(source, target), stored.get("edge_index")
     if (problem := _index_problem(index, label, len(xyz[source]), len(xyz[target]), where)) is not None:
         return [problem]
     order = np.lexsort((index[0].numpy(), index[1].numpy()))

@@ -20,6 +20,7 @@ from etesian.graph.build import fingerprint as graph_fingerprint
 from etesian.graph.edge_builders import EARTH_RADIUS_KM
 from etesian.graph.existing import adapt, check_data_nodes
 from etesian.graph.files import check_graph_file
+from etesian.graph.levels import edge_label
 from etesian.graph.nodes import Floats, check_coordinates, to_xyz
 from etesian.schema.graph import GraphSettings
 
@@ -131,7 +132,7 @@ def describe(graph: HeteroData) -> dict[str, Any]:
         leaving = np.bincount(edge_index[0], minlength=len(xyz[source]))
         entering = np.bincount(edge_index[1], minlength=len(xyz[target]))
         length = edge_lengths(xyz[source], xyz[target], edge_index)
-        edges[f"{source}2{target}"] = {
+        edges[edge_label(source, target)] = {
             "count": edge_index.shape[1],
             "source_degree": _spread(leaving),
             "target_degree": _spread(entering),

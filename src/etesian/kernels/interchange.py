@@ -105,7 +105,8 @@ def effective(records: Iterable[KernelRecord], settings: ModelSettings) -> dict[
         for slot, record in in_model.items():
             if settings.uses(component, slot):
                 used[component, slot] = own.get((component, slot), record)
-        if (component, "MLP") in used and used[component, "MLP"].family in GATED_MLPS:
+        gated = (component, "MLP") in used and used[component, "MLP"].family in GATED_MLPS
+        if gated and not getattr(settings, component).activates():
             used.pop((component, "Activation"), None)
     return used
 

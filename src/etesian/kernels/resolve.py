@@ -276,7 +276,11 @@ def _records(settings: ModelSettings, factories: Mapping[str, Mapping[str, Kerne
             record = factories[component][slot].record
             if record.component == component:
                 users = _users(component, slot, factories)
-                gated = [name for name in users if factories[name]["MLP"].record.family in GATED_MLPS]
+                gated = [
+                    name
+                    for name in users
+                    if factories[name]["MLP"].record.family in GATED_MLPS and not getattr(settings, name).activates()
+                ]
                 noted = _noted(replace(record, note=""), users, settings, gated)
                 if noted.note.startswith("not used"):
                     records.append(noted)
@@ -308,9 +312,10 @@ def _noted(record: KernelRecord, users: list[str], settings: ModelSettings, gate
         return replace(record, note=note)
     used = [name for name in users if settings.uses(name, record.slot)]
     if record.slot in ("QueryNorm", "KeyNorm"):
-        if not used:
+        if not used and any("qk_norm" in type(getattr(settings, name)).model_fields for name in users):
             return replace(record, note="not used: qk_norm is false")
-        return record if used == users else replace(record, note=f"used in {', '.join(used)} (qk_norm)")
+        if used:
+            return record if used == users else replace(record, note=f"used in {', '.join(used)} (qk_norm)")
     if not used:
         where = "nothing" if record.component == "model" else f"no {record.component}"
         return replace(record, note=f"not used: {where} in a model of kind {settings.kind} is made by it")

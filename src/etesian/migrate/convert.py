@@ -18,7 +18,7 @@ from etesian.migrate.store import Store
 from etesian.migrate.system import translate_dataloader, translate_system
 from etesian.migrate.theirs import Theirs, Told
 from etesian.migrate.training import check_method, translate_task, translate_training
-from etesian.schema.validate import validate_config
+from etesian.schema.validate import validate_config, validate_section
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ def convert(
     translate_dataloader(theirs)
     translate_graph(theirs)
     theirs.stop()
+    for section in ("data", "dataloader"):
+        validate_section(section, theirs.ours[section])
     options = theirs.ours["dataloader"]["training"]["dataset_config"]
     store = Store(lambda: open_dataset(options), theirs.ours["data"])
     translate_model(theirs, store)

@@ -16,7 +16,7 @@ def translate_data(theirs: Theirs) -> None:
     theirs.carry("data.frequency")
     for role in ("forcing", "diagnostic"):
         if theirs.has(f"data.{role}"):
-            theirs.carry_as(f"data.{role}", f"data.{role}", list(theirs.value(f"data.{role}") or []))
+            theirs.carry_as(f"data.{role}", f"data.{role}", theirs.listed(f"data.{role}"))
         else:
             theirs.set(f"data.{role}", [])
     theirs.expect("data.target", (None, []), "no variable is a target only")
@@ -56,7 +56,7 @@ def _normalizer(theirs: Theirs, key: str) -> None:
         if method == "default":
             theirs.carry_as(f"{key}.config.default", "data.processors.normalizer.default", settings["default"])
         elif method in _METHODS:
-            settings[method] = list(theirs.value(f"{key}.config.{method}") or [])
+            settings[method] = theirs.listed(f"{key}.config.{method}")
             theirs.carry_as(f"{key}.config.{method}", f"data.processors.normalizer.{method}", settings[method])
         elif method != "remap":
             theirs.refuse(f"{key}.config.{method}", ", ".join(_METHODS))
@@ -73,7 +73,7 @@ def _imputer(theirs: Theirs, key: str, kind: str) -> None:
     for method in theirs.names(f"{key}.config"):
         if method == "default":
             continue
-        names = list(theirs.value(f"{key}.config.{method}") or [])
+        names = [str(name) for name in theirs.listed(f"{key}.config.{method}")]
         constant = _number(plain(method)) if kind == "ConstantImputer" else None
         if constant is not None:
             imputer["constant"] |= dict.fromkeys(names, constant)

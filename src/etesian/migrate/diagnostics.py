@@ -26,7 +26,7 @@ def translate_diagnostics(theirs: Theirs) -> None:
     for trigger in ("every_n_minutes", "every_n_epochs", "every_n_train_steps"):
         for key in ("save_frequency", "num_models_saved"):
             theirs.carry(f"diagnostics.checkpoint.{trigger}.{key}")
-    for logger in ("mlflow", "wandb"):
+    for logger in _LOGGERS:
         _logger(theirs, logger)
     if not theirs.value("diagnostics.callbacks"):
         theirs.imply("diagnostics.callbacks", "none")
@@ -35,9 +35,18 @@ def translate_diagnostics(theirs: Theirs) -> None:
         theirs.drop(key, why)
 
 
+_LOGGERS = {
+    "mlflow": ("offline", "tracking_uri", "experiment_name", "run_name"), "wandb": ("offline", "project", "entity"),
+}  # fmt: skip
+"""What is taken over of loggers elsewhere, where they are on."""
+
+
 def _logger(theirs: Theirs, name: str) -> None:
     key = f"diagnostics.log.{name}"
-    on = theirs.value(f"{key}.enabled", False)
-    if on:
-        theirs.drop(key, "not there yet: metrics.csv is always written")
+    if theirs.value(f"{key}.enabled", False):
+        theirs.carry(f"{key}.enabled")
+        for option in _LOGGERS[name]:
+            if theirs.is_set(f"{key}.{option}"):
+                theirs.carry(f"{key}.{option}")
+        theirs.drop(key, "not chosen here")
     theirs.imply(key, "off there")

@@ -18,7 +18,7 @@ _GRAPH_FILE = "system.input.graph"
 
 def translate_graph(theirs: Theirs) -> None:
     """Translate the section ``graph``."""
-    data = theirs.value("graph.data", "data")
+    data = theirs.value("graph.data", theirs.dataset)
     hidden = theirs.value("graph.hidden", theirs.value("model.model.hidden_nodes_name", "hidden"))
     path = _file(theirs)
     overwrite = theirs.value("graph.overwrite", False)
@@ -138,7 +138,7 @@ def _attributes(theirs: Theirs, key: str, norms: dict[str, set[str]]) -> None:
             continue
         theirs.imply(f"{key}.{attribute}._target_", "the same attribute")
         norm: Any = theirs.value(f"{key}.{attribute}.norm")
-        if norm not in _NORMS:
+        if norm not in list(_NORMS):
             theirs.refuse(f"{key}.{attribute}.norm", "unit-std, unit-max, null")
             continue
         norms[attribute].add(_NORMS[norm])

@@ -53,7 +53,7 @@ def _component(theirs: Theirs, key: str) -> dict[str, dict[str, Any]]:
 
 
 def _slot(theirs: Theirs, key: str, slot: str, slots: dict[str, dict[str, Any]]) -> None:
-    given = dict(theirs.value(key) or {})
+    given = dict(theirs.section(key))
     path, arguments = str(given.pop("_target_", "")), given
     arguments.pop("_partial_", None)
     if slot not in _PLAIN or "Attention" in slot:

@@ -43,8 +43,10 @@ _DOT = "\N{MIDDLE DOT}"
 _SPLIT_KEYS = ("dataset_config", "start", "end", "trajectory")
 
 
-def simplify(leaves: list[Leaf]) -> dict[str, Leaf]:
+def simplify(leaves: list[Leaf]) -> tuple[dict[str, Leaf], str]:
     """Return the values by their keys in one layout: one dataset, one encoder, one decoder, places as in 0.17.
+
+    The name of the dataset is returned too.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def simplify(leaves: list[Leaf]) -> dict[str, Leaf]:
     dataset = _only(leaves, ("data", "datasets"), "data")
     for kind in ("encoders", "decoders"):
         _only(leaves, ("model", kind), "0")
-    return {".".join(part.replace(".", _DOT) for part in _simple(leaf.path, dataset)): leaf for leaf in leaves}
+    return {".".join(part.replace(".", _DOT) for part in _simple(leaf.path, dataset)): leaf for leaf in leaves}, dataset
 
 
 def plain(name: str) -> str:

@@ -16,6 +16,15 @@ _LEVELS: dict[str, Callable[[float, float, float], float]] = {
     "PolynomialVariableLevelScaler": lambda level, slope, least: (slope * level) ** 2 + least,
     "NoVariableLevelScaler": lambda level, slope, least: 1.0,
 }
+_OPTIONS = {
+    **dict.fromkeys(_LEVELS, ("group", "slope", "y_intercept", "norm")),
+    **dict.fromkeys(("StdevTendencyScaler", "VarTendencyScaler", "NoTendencyScaler"), ("timestep", "norm")),
+    "GeneralVariableLossScaler": ("weights", "norm"),
+    "GraphNodeAttributeScaler": ("nodes_name", "nodes_attribute_name", "norm", "inverse"),
+    "UniformTimeStepScaler": ("multistep_output",),
+    "NaNMaskScaler": ("use_processors_tendencies", "norm"),
+}
+"""What scalers take."""
 _TENDENCIES = {"StdevTendencyScaler": 1, "VarTendencyScaler": 2, "NoTendencyScaler": 0}
 _WRITTEN_OUT = "weights of variables, written out for this dataset"
 
@@ -55,25 +64,25 @@ def translate_loss(theirs: Theirs, store: Store) -> None:
 def _before_0_5(theirs: Theirs, store: Store, loss: dict[str, Any]) -> None:
     """Translate weights as releases before 0.5 have them: by parameter and level in one, and always by area."""
     section, levels = "training.variable_loss_scaling", "training.pressure_level_scaler"
-    named = [str(name) for name in theirs.value("training.training_loss.scalars") or []]
+    named = [str(name) for name in theirs.listed("training.training_loss.scalars")]
     for name in named:
         if name not in ("variable", "loss_weights_mask"):
             theirs.refuse("training.training_loss.scalars", "variable, loss_weights_mask")
-    weights = theirs.value(section)
     by_level = _LEVELS.get(target(theirs.value(levels)).replace("Pressure", "Variable"))
     if by_level is None:
         theirs.refuse(f"{levels}._target_", "Relu-, Linear-, Polynomial-, NoPressureLevelScaler")
         theirs.stop()
     assert by_level is not None
-    slope, least = (float(theirs.value(f"{levels}.{name}", 0.0)) for name in ("slope", "minimum"))
+    slope, least = (float(theirs.number(f"{levels}.{name}")) for name in ("slope", "minimum"))
     written = {}
     for name in store.variables.output if "variable" in named else ():
         stem, _, level = name.rpartition("_")
-        if level.isdigit() and stem in weights.get("pl", {}):
-            written[name] = round(float(weights["pl"][stem]) * by_level(float(level), slope, least), 12)
-        elif name in weights.get("sfc", {}):
-            written[name] = float(weights["sfc"][name])
-    default = float(weights.get("default", 1.0)) if "variable" in named else 1.0
+        if level.isdigit() and theirs.has(f"{section}.pl.{stem}"):
+            weight = theirs.number(f"{section}.pl.{stem}", 1.0) * by_level(float(level), slope, least)
+            written[name] = round(weight, 12)
+        elif theirs.has(f"{section}.sfc.{name}"):
+            written[name] = float(theirs.number(f"{section}.sfc.{name}", 1.0))
+    default = float(theirs.number(f"{section}.default", 1.0)) if "variable" in named else 1.0
     scalers = {"variable": {"kind": "variable", "default": default, "weights": written},
                "node_weights": {"kind": "node_attribute", "attribute": "area_weight"}}  # fmt: skip
     theirs.change(section, "training.scalers.variable", scalers["variable"], _WRITTEN_OUT)
@@ -87,7 +96,7 @@ def _before_0_5(theirs: Theirs, store: Store, loss: dict[str, Any]) -> None:
 
 def _chosen(theirs: Theirs, there: list[str]) -> list[str]:
     """Return the names of the scalers; ``*`` stands for all, ``!name`` for all but that one."""
-    given = [str(name) for name in theirs.value("training.training_loss.scalers") or []]
+    given = [str(name) for name in theirs.listed("training.training_loss.scalers")]
     left_out = {name[1:] for name in given if name.startswith("!")}
     named = [name for name in given if name != "*" and not name.startswith("!")]
     return [name for name in (there if "*" in given else named) if name not in left_out]
@@ -103,8 +112,10 @@ def _unobserved(theirs: Theirs, chosen: list[str]) -> str:
 def _scaler(theirs: Theirs, name: str, store: Store) -> bool:
     """Translate a scaler and tell whether there is one here."""
     key = f"training.scalers.{name}"
-    given = dict(theirs.value(key))
-    kind = target(given.pop("_target_"))
+    given = dict(theirs.section(key))
+    kind = target(given.pop("_target_", None))
+    if kind in _OPTIONS:
+        theirs.only(key, _OPTIONS[kind])
     if kind == "GraphNodeAttributeScaler":
         return _node_weights(theirs, key, given)
     if kind in ("UniformTimeStepScaler", "NaNMaskScaler"):
@@ -116,7 +127,7 @@ def _scaler(theirs: Theirs, name: str, store: Store) -> bool:
     if kind == "GeneralVariableLossScaler":
         _by_parameter(theirs, key, store)
     elif kind in _LEVELS:
-        groups = theirs.value("training.variable_groups") or {}
+        groups = theirs.section("training.variable_groups")
         _by_level(theirs, key, kind, given, groups, store)
     elif kind in _TENDENCIES:
         changes = (
@@ -145,9 +156,9 @@ def _node_weights(theirs: Theirs, key: str, given: Mapping[str, Any]) -> bool:
 
 def _by_parameter(theirs: Theirs, key: str, store: Store) -> None:
     """Give each output the weight of its parameter: ``q`` is that of ``q_500`` and ``q_850``."""
-    weights = theirs.value(f"{key}.weights") or {}
-    default = float(weights.get("default", 1.0))
-    named = {str(name): float(value) for name, value in weights.items() if name != "default"}
+    weights = {str(name): float(theirs.number(f"{key}.weights.{name}", 1.0)) for name in theirs.names(f"{key}.weights")}
+    default = weights.pop("default", 1.0)
+    named = weights
     if not named:
         _variable(theirs, key, default, {})
         return
@@ -162,7 +173,7 @@ def _by_level(
     theirs: Theirs, key: str, kind: str, given: Mapping[str, Any], groups: Mapping[str, Any], store: Store
 ) -> None:
     """Give each output of a group of variables a weight by its level."""
-    slope, least = float(given.get("slope", 0.0)), float(given.get("y_intercept", 1.0))
+    slope, least = float(theirs.number(f"{key}.slope")), float(theirs.number(f"{key}.y_intercept", 1.0))
     weights = {}
     for name in store.variables.output:
         if store.group(name, groups) != given.get("group"):

@@ -7,7 +7,7 @@ from typing import Any
 from etesian.migrate.theirs import Theirs
 
 _SPLITS = ("training", "validation", "test")
-_ONE_GPU = "here a model is on one GPU"
+_SHARED = "how processes share a model is not chosen"
 
 
 def translate_system(theirs: Theirs) -> None:
@@ -24,10 +24,9 @@ def translate_system(theirs: Theirs) -> None:
         theirs.change("system.hardware.accelerator", "system.hardware.accelerator", "cuda", why)
     else:
         theirs.refuse("system.hardware.accelerator", "cuda, cpu")
-    for name in ("num_gpus_per_node", "num_nodes"):
+    for name in ("num_gpus_per_node", "num_nodes", "num_gpus_per_model"):
         theirs.carry(f"system.hardware.{name}")
-    for name in ("num_gpus_per_model", "num_gpus_per_ensemble"):
-        theirs.expect(f"system.hardware.{name}", (1, None), _ONE_GPU, default=1)
+    theirs.expect("system.hardware.num_gpus_per_ensemble", (1, None), "one member", default=1)
     if theirs.is_set("system.output.root"):
         theirs.carry("system.output.root")
     else:
@@ -57,7 +56,7 @@ def translate_dataloader(theirs: Theirs) -> None:
         theirs.carry(key)
     theirs.imply("dataloader.persistent_workers", "workers stay over the epochs")
     theirs.drop("dataloader.multiprocessing_context", "dataloader.workers says processes or threads")
-    theirs.imply("dataloader.read_group_size", _ONE_GPU)
+    theirs.imply("dataloader.read_group_size", _SHARED)
     theirs.expect(
         "dataloader.grid_indices._target_", ("anemoi.training.data.grid_indices.FullGrid",), "all grid points"
     )
@@ -75,10 +74,10 @@ def translate_dataloader(theirs: Theirs) -> None:
 
 def _first_path(options: Any) -> str:
     """Return the first dataset that options of ``open_dataset`` name, such as those of a ``join``."""
-    while not isinstance(options, str):
+    while isinstance(options, dict | list):
         parts = list(options.values()) if isinstance(options, dict) else options
         options = parts[0] if parts else "unnamed"
-    return options
+    return options if isinstance(options, str) else "unnamed"
 
 
 def _split(theirs: Theirs, split: str) -> None:
@@ -88,6 +87,9 @@ def _split(theirs: Theirs, split: str) -> None:
         value = theirs.value(f"{key}.dataset_config.{name}")
         if value is None or value == []:
             theirs.imply(f"{key}.dataset_config.{name}", "empty")
+            continue
+        if name == "dataset" and not isinstance(value, str | list | dict):
+            theirs.refuse(f"{key}.dataset_config.{name}", "a path, or options of open_dataset")
             continue
         options[name] = value
         theirs.carry_as(f"{key}.dataset_config.{name}", f"{key}.dataset_config.{name}", value)

@@ -54,6 +54,11 @@ class Theirs:
     ours : dict
         A config of this package; what is carried over is set in it.
 
+    Attributes
+    ----------
+    dataset : str
+        Name of the one dataset there.
+
     Notes
     -----
     Keys are asked for in the layout of :mod:`etesian.migrate.layouts`: one dataset, one encoder, one decoder. What
@@ -62,7 +67,7 @@ class Theirs:
 
     def __init__(self, leaves: Iterable[Leaf], ours: dict[str, Any]) -> None:
         self.ours, self.told, self.problems = ours, list[Told](), list[Problem]()
-        self._leaves = simplify(list(leaves))
+        self._leaves, self.dataset = simplify(list(leaves))
         self._open = dict.fromkeys(self._leaves)  # keys of which nothing is told yet, in their order
 
     def has(self, key: str) -> bool:
@@ -85,6 +90,30 @@ class Theirs:
             return default
         section = {name: self.value(f"{key}.{name}") for name in names}
         return list(section.values()) if all(name.isdigit() for name in names) and self._is_list(key) else section
+
+    def number(self, key: str, default: float = 0) -> Any:
+        """Return a number; another value is noted as a problem. `default` where there is none, or null."""
+        value = self.value(key)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            self.refuse(key, "a number")
+            return default
+        return default if value is None else value
+
+    def listed(self, key: str) -> list[Any]:
+        """Return a list, empty for null or where there is none; another value is noted as a problem."""
+        value = self.value(key)
+        if isinstance(value, list | None):
+            return value or []
+        self.refuse(key, "a list")
+        return []
+
+    def section(self, key: str) -> dict[str, Any]:
+        """Return a section, empty for null or where there is none; another value is noted as a problem."""
+        value = self.value(key)
+        if isinstance(value, dict | None):
+            return value or {}
+        self.refuse(key, "a mapping")
+        return {}
 
     def is_set(self, key: str) -> bool:
         """Tell whether a key has a value, neither missing nor ``???``."""
@@ -154,6 +183,13 @@ class Theirs:
         self.problems.append(Problem(f"{name}{shown} has no counterpart here", name, allowed, mend))
         self._tell("dropped", key, "", None, "refused")
 
+    def only(self, key: str, known: Iterable[str]) -> None:
+        """Note the keys right under a key that are none of those known."""
+        known = ["_target_", *known]
+        for name in self.names(key):
+            if name not in known:
+                self._unknown(f"{key}.{name}", [f"{self.original(key)}.{one}" for one in known])
+
     def set(self, ours: str, value: Any) -> None:
         """Set a value of the config of this package."""
         *sections, name = ours.split(".")
@@ -187,11 +223,7 @@ class Theirs:
             self._tell("implied", key, "", None, "read by other keys only, which have its value")
         known = sorted({key for told in self.told for key in told.keys} | {told.key for told in self.told})
         for key in self._open:
-            name = self._leaves[key].name()
-            self.problems.append(Problem(
-                f"{name}={_show(self._leaves[key].value)} is no key of {PACKAGE} that is known here", name,
-                mend=" ".join(filter(None, (did_you_mean(name, known), f"~{name} leaves it out"))),
-            ))  # fmt: skip
+            self._unknown(key, known)
         self.stop()
 
     def _under(self, key: str, own: bool = True) -> Iterator[str]:
@@ -205,6 +237,14 @@ class Theirs:
         name = unset.source or self.original(key)
         mend = f"{name}=VALUE" if "[" not in name else "give it in its file"
         self.problems.append(Problem(f"{name} has no value: {unset.why}", name, mend=mend))
+
+    def _unknown(self, key: str, known: Iterable[str]) -> None:
+        name = self.original(key)
+        shown = f"={_show(self._leaves[key].value)}" if key in self._leaves else ""
+        what = f"{name}{shown} is no key of {PACKAGE} that is known here"
+        leave_out = None if "[" in name else f"~{name} leaves it out"
+        mend = " ".join(filter(None, (did_you_mean(name, known), leave_out)))
+        self.problems.append(Problem(what, name, mend=mend or None))
 
     def _tell(self, kind: Any, key: str, ours: str, value: Any, why: str = "") -> None:
         keys = [name for name in self._under(key) if name in self._open]

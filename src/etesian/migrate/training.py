@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from etesian.migrate.theirs import Theirs, target
 
 _PRECISIONS = {"64-true": "64-true", "32-true": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed",
@@ -35,8 +33,8 @@ def translate_task(theirs: Theirs) -> None:
     if theirs.has("task.timestep"):
         theirs.carry_as("task.timestep", "task.timestep", str(theirs.value("task.timestep")).lower())
     section = "training" if theirs.has("training.rollout") else "task"
-    start, maximum = (theirs.value(f"{section}.rollout.{name}", 1) for name in ("start", "maximum"))
-    every = theirs.value(f"{section}.rollout.epoch_increment", 0)
+    start, maximum = (theirs.number(f"{section}.rollout.{name}", 1) for name in ("start", "maximum"))
+    every = theirs.number(f"{section}.rollout.epoch_increment")
     theirs.set("task.rollout", {"start": start, "epoch_increment": every, "maximum": maximum})
     theirs.carry(f"{section}.rollout.start", "task.rollout.start")
     if every > 0 and maximum <= start:
@@ -61,7 +59,7 @@ def translate_training(theirs: Theirs) -> None:
     """Translate the section ``training``, but for loss and scalers; after ``system``."""
     for key in ("deterministic", "accum_grad_batches", "num_sanity_val_steps", "gradient_clip.algorithm"):
         theirs.carry(f"training.{key}")
-    value = theirs.value("training.gradient_clip.val")
+    value = theirs.number("training.gradient_clip.val")
     theirs.carry_as("training.gradient_clip.val", "training.gradient_clip.val", float(value) if value else None)
     for key in ("max_epochs", "max_steps"):
         limit = theirs.value(f"training.{key}")
@@ -107,12 +105,13 @@ def _precision(theirs: Theirs) -> None:
 
 def _optimiser(theirs: Theirs) -> None:
     key, ours = "training.optimization.optimizer", "training.optimization.optimizer"
-    hardware = theirs.ours["system"]["hardware"]
-    devices = hardware["num_gpus_per_node"] * hardware["num_nodes"]
-    lr = theirs.value("training.optimization.lr")
-    if lr is not None:
-        why = f"times {devices} GPUs, as there; here lr is taken as it is" if devices > 1 else ""
-        theirs.carry_as("training.optimization.lr", "training.optimization.lr", lr * devices, why)
+    names = ("num_gpus_per_node", "num_nodes", "num_gpus_per_model")
+    gpus, nodes, shared = (theirs.number(f"system.hardware.{name}", 1) for name in names)
+    models = gpus * nodes / (shared or 1)
+    lr = theirs.number("training.optimization.lr")
+    if theirs.has("training.optimization.lr"):
+        why = f"times {models:g} models, as there; here lr is taken as it is" if models != 1 else ""
+        theirs.carry_as("training.optimization.lr", "training.optimization.lr", lr * models, why)
     kind = target(theirs.value(key)) or "AdamW"
     if kind == "ZeroRedundancyOptimizer" and target(theirs.value(f"{key}.optimizer_class")) == "AdamW":
         theirs.change(f"{key}._target_", f"{ours}.kind", "adamw", "the same steps; every process keeps all moments")
@@ -147,6 +146,6 @@ def _schedule(theirs: Theirs) -> None:
     theirs.expect(f"{key}.t_in_epochs", (False,), "steps")
     theirs.carry(f"{key}.lr_min")
     why = "the cosine begins after the warm-up here, with the first step there; the first rate is not 0"
-    warmup: Any = theirs.value(f"{key}.warmup_t", 0)
+    warmup = theirs.number(f"{key}.warmup_t")
     theirs.carry_as(f"{key}.warmup_t", f"{ours}.warmup_t", warmup, why if warmup else "")
     theirs.carry(f"{key}.t_initial")

@@ -5,18 +5,15 @@ from __future__ import annotations
 from torch import nn
 from torch_geometric.data import HeteroData
 
+import etesian.model.kinds  # noqa: F401  # it registers the kinds
 from etesian.errors import UserError, did_you_mean
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.fields import ModelFields
-from etesian.model.graphtransformer import GraphTransformer
-from etesian.model.transformer import Transformer
 from etesian.schema.model import ModelSettings
+from etesian.schema.registry import kinds
 
-__all__ = ["MODELS", "ModelFields", "build_model"]
-
-MODELS: dict[str, type[EncoderProcessorDecoder]] = {"graphtransformer": GraphTransformer, "transformer": Transformer}
-"""Model class by kind."""
+__all__ = ["ModelFields", "build_model"]
 
 
 def build_model(
@@ -40,11 +37,12 @@ def build_model(
     UserError
         If the kind is unknown, or the settings ask for variables or steps that are not there.
     """
-    if settings.kind not in MODELS:
+    known = kinds("model")
+    if settings.kind not in known:
         raise UserError(
             f"unknown model kind {settings.kind!r}",
             where="model.kind",
-            allowed=", ".join(MODELS),
-            mend=did_you_mean(settings.kind, MODELS),
+            allowed=", ".join(known),
+            mend=did_you_mean(settings.kind, known),
         )
-    return MODELS[settings.kind](settings, graph, fields, kernels)
+    return EncoderProcessorDecoder(settings, graph, fields, kernels)

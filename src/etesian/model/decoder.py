@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,8 @@ from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import GraphTransformerBlock
 from etesian.model.chunks import chunk_by_chunk, cut
 from etesian.model.features import EdgeFeatures
-from etesian.schema.model import MapperSettings
+from etesian.schema.model import BlockSettings, MapperSettings
+from etesian.schema.registry import register
 
 OUTPUT_GAIN = 0.01
 """Factor on the first weights of the output head.
@@ -20,7 +23,37 @@ near the mean of each variable, and every parameter still gets a gradient in the
 """
 
 
+def shrink(output: nn.Module, gain: float = OUTPUT_GAIN) -> None:
+    """Scale the first weights of an output head down."""
+    with torch.no_grad():
+        for parameter in output.parameters():
+            parameter.mul_(gain)
+
+
 class Decoder(nn.Module):
+    """What a decoder of any kind is: from the hidden to the data nodes.
+
+    It is called with hidden nodes [(copies N_hidden), C], data nodes [(copies N_data), data_dim] as the encoder handed
+    them on, and copies; it returns outputs [(copies N_data), num_outputs].
+    """
+
+
+@register("decoder", "graphtransformer")
+class GraphTransformerDecoderSettings(BlockSettings, MapperSettings):
+    """Section ``model.decoder`` of kind ``graphtransformer``: the data nodes attend to the hidden nodes."""
+
+    can_be_shared: ClassVar[bool] = True
+    kind: Literal["graphtransformer"] = "graphtransformer"
+
+    def build(
+        self, data_dim: int, num_outputs: int, num_channels: int, edges: EdgeFeatures, kernels: LayerKernels,
+        *, embedded: bool,
+    ) -> Decoder:  # fmt: skip
+        """Return the decoder; data nodes that are `embedded` already are embedded once more."""
+        return GraphTransformerDecoder(data_dim, num_outputs, num_channels, edges, self, kernels)
+
+
+class GraphTransformerDecoder(Decoder):
     """Embeds the data nodes anew, lets them attend to the hidden nodes, and reads the output variables off them.
 
     Parameters
@@ -35,6 +68,8 @@ class Decoder(nn.Module):
         Section ``model.decoder``.
     kernels : LayerKernels
         Kernels of the decoder.
+    gain : float
+        Factor on the first weights of the output head.
     """
 
     def __init__(
@@ -43,8 +78,9 @@ class Decoder(nn.Module):
         num_outputs: int,
         num_channels: int,
         edges: EdgeFeatures,
-        settings: MapperSettings,
+        settings: GraphTransformerDecoderSettings,
         kernels: LayerKernels,
+        gain: float = OUTPUT_GAIN,
     ) -> None:
         super().__init__()
         self.embed_destination = kernels.Linear(data_dim, num_channels)
@@ -54,9 +90,7 @@ class Decoder(nn.Module):
         self.cut()
         self.norm_output = kernels.LayerNorm(num_channels)
         self.output = kernels.Linear(num_channels, num_outputs)
-        with torch.no_grad():
-            for parameter in self.output.parameters():
-                parameter.mul_(OUTPUT_GAIN)
+        shrink(self.output, gain)
 
     def cut(self) -> None:
         """Cut the edges that are there into chunks."""

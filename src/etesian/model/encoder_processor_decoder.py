@@ -1,7 +1,8 @@
-"""What all model kinds share: encoder and decoder of graph-transformer blocks, residual connection, bounds.
+"""The model of every kind: encoder, processor and decoder, each of its own kind, residual connection and bounds.
 
-Names in the state dict: ``data_nodes.trainable``, ``hidden_nodes.trainable``; ``encoder.`` and ``decoder.``, each with
-``edges.trainable`` and ``block.``; ``processor.blocks.<i>.``; beside them ``encoder.embed_source``,
+Names in the state dict: ``data_nodes.trainable``, ``hidden_nodes.trainable``; ``encoder.edges.trainable``,
+``decoder.edges.trainable``; ``processor.blocks.<i>.``. With encoder and decoder of kind ``graphtransformer``:
+``encoder.block.`` and ``decoder.block.``; beside them ``encoder.embed_source``,
 ``encoder.embed_destination``, ``decoder.embed_destination``, ``decoder.norm_output`` and ``decoder.output``. Inside a
 block of encoder and decoder: ``norm_attention``, ``norm_source``, ``query``, ``key``, ``value``, ``own``, ``edge``,
 ``query_norm`` and ``key_norm`` (with qk_norm), ``projection``, ``norm_mlp``, ``mlp``. What the graph and the data give
@@ -10,17 +11,13 @@ is not in the state dict.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from etesian.kernels.resolve import ComponentKernels, LayerKernels
+from etesian.kernels.resolve import ComponentKernels
 from etesian.model.base import Model
 from etesian.model.bounding import build_bounding
-from etesian.model.decoder import Decoder
-from etesian.model.encoder import Encoder
 from etesian.model.exchange import Halo
 from etesian.model.features import EdgeFeatures, NodeFeatures, for_products
 from etesian.model.fields import ModelFields
@@ -28,8 +25,8 @@ from etesian.model.residual import Residual
 from etesian.schema.model import ModelSettings
 
 
-class EncoderProcessorDecoder(Model, ABC):
-    """Encoder, processor, decoder, residual connection and bounds; a kind adds its processor.
+class EncoderProcessorDecoder(Model):
+    """Encoder, processor, decoder, residual connection and bounds.
 
     Parameters
     ----------
@@ -62,21 +59,21 @@ class EncoderProcessorDecoder(Model, ABC):
         data_dim = fields.num_steps * len(fields.input_names) + self.data_nodes.dim
 
         learnt_edges = settings.edge_trainable_parameters
-        tiled = [component.GraphAttention.reads_tiles for component in (kernels.encoder, kernels.decoder)]
-        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden, tiled=tiled[0])
-        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data, tiled=tiled[1])
-        self.encoder = Encoder(data_dim, self.hidden_nodes.dim, channels, to_hidden, settings.encoder, kernels.encoder)
-        self.processor = self.make_processor(settings, graph, kernels.processor)
-        self.decoder = Decoder(data_dim, len(fields.output_names), channels, to_data, settings.decoder, kernels.decoder)
+        tiled = {
+            name: settings.uses(name, "GraphAttention") and getattr(kernels, name).GraphAttention.reads_tiles
+            for name in ("encoder", "decoder")
+        }
+        to_hidden = EdgeFeatures(graph, "data", "hidden", learnt_edges.data2hidden, tiled=tiled["encoder"])
+        to_data = EdgeFeatures(graph, "hidden", "data", learnt_edges.hidden2data, tiled=tiled["decoder"])
+        embedded, outputs = settings.encoder.embeds_data, len(fields.output_names)
+        handed_on = channels if embedded else data_dim
+        self.encoder = settings.encoder.build(data_dim, self.hidden_nodes.dim, channels, to_hidden, kernels.encoder)
+        self.processor = settings.processor.build(channels, graph, learnt_edges, kernels.processor)
+        self.decoder = settings.decoder.build(handed_on, outputs, channels, to_data, kernels.decoder, embedded=embedded)
         self.residual = Residual(settings.residual, fields)
         self.data_halo: Halo | None = None  # where processes share the model
         self.hidden_halo: Halo | None = None
         self.bounding = build_bounding(settings.bounding, fields, residual=settings.residual.kind == "skip")
-
-    @staticmethod
-    @abstractmethod
-    def make_processor(settings: ModelSettings, graph: HeteroData, kernels: LayerKernels) -> nn.Module:
-        """Return the processor: called with hidden nodes [(copies N_hidden), C] and copies, it keeps the shape."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Predict the next state.
@@ -105,12 +102,13 @@ class EncoderProcessorDecoder(Model, ABC):
         x_flat = rearrange(for_products(x), "b t e g v -> (b e g) (t v)")
         x_data = self.data_nodes.join(x_flat, copies)  # [(B E G), F_data]
         x_hidden = self.hidden_nodes(copies)  # [(B E N_hidden), F_hidden]
-        source = x_data if self.data_halo is None else self.data_halo(x_data, copies)
-        encoded = self.encoder(source, x_hidden, copies)  # [(B E N_hidden), C]
+        source = None if self.data_halo is None else self.data_halo(x_data, copies)
+        # Data nodes [(B E G), F_data or C] and hidden nodes [(B E N_hidden), C].
+        x_data, encoded = self.encoder(x_data, x_hidden, copies, source)
         processed = self.processor(encoded, copies)  # [(B E N_hidden), C]
         if self.latent_skip:
             processed = processed + encoded
-        source = processed if self.hidden_halo is None else self.hidden_halo(processed, copies)
-        y = self.decoder(source, x_data, copies)  # [(B E G), V_out]
+        x_hidden = processed if self.hidden_halo is None else self.hidden_halo(processed, copies)
+        y = self.decoder(x_hidden, x_data, copies)  # [(B E G), V_out]
         y = rearrange(y, "(b e g) v -> b e g v", b=batch, e=ensemble).to(x.dtype)
         return self.bounding(self.residual(y, x))  # [B, E, G, V_out]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import HeteroData
 
+from etesian.graph.levels import edges_between, edges_within
 from etesian.kernels.resolve import ComponentKernels
 from etesian.model.build import build_model
 from etesian.model.fields import ModelFields
@@ -22,6 +23,7 @@ CHANNELS_OF_HEAD = 16
 """At most so many; some fused kernels take no fewer."""
 
 _NODES = {"data": 12, "hidden": 5}
+_COARSER = {"hidden_2": 4, "hidden_3": 3}
 _NEIGHBOURS = 2
 _CHUNKS = 2
 _PROGNOSTIC, _FORCING = "prognostic", "forcing"
@@ -38,7 +40,7 @@ def miniature_settings(settings: ModelSettings) -> ModelSettings:
         update=mappers
         | {
             "num_channels": min(settings.num_channels, heads * CHANNELS_OF_HEAD),
-            "processor": settings.processor.model_copy(update={"num_layers": 1}),
+            "processor": settings.processor.small(),
         }
     )
 
@@ -53,7 +55,8 @@ def build_miniature(settings: ModelSettings, kernels: ComponentKernels) -> nn.Mo
     kernels : ComponentKernels
         The experiment's own.
     """
-    return build_model(miniature_settings(settings), _graph(), _fields(settings), kernels)
+    graph = _graph({} if not settings.processor.has_levels else _COARSER)
+    return build_model(miniature_settings(settings), graph, _fields(settings), kernels)
 
 
 def miniature_input(settings: ModelSettings, dtype: torch.dtype) -> Tensor:
@@ -73,15 +76,17 @@ def _fields(settings: ModelSettings) -> ModelFields:
     return ModelFields((_PROGNOSTIC, _FORCING), outputs, -settings.residual.step, ones, torch.zeros_like(ones))
 
 
-def _graph() -> HeteroData:
+def _graph(coarser: dict[str, int]) -> HeteroData:
+    nodes, levels = _NODES | coarser, ["hidden", *coarser]
     graph = HeteroData()
-    for name, count in _NODES.items():
+    for name, count in nodes.items():
         position = torch.arange(count) / count
         graph[name].x = torch.stack([(position - 0.5) * 3, position * 6], dim=1)  # latitude and longitude, radians
     graph["data"].area_weight = torch.ones(_NODES["data"], 1)
-    for src, dst in (("data", "hidden"), ("hidden", "hidden"), ("hidden", "data")):
-        into = torch.arange(_NODES[dst]).repeat_interleave(_NEIGHBOURS)
-        out_of = (into * _NEIGHBOURS + torch.arange(len(into)) % _NEIGHBOURS) % _NODES[src]
+    ends = [("data", "to", "hidden"), ("hidden", "to", "hidden"), ("hidden", "to", "data")]
+    for src, _, dst in (*ends, *edges_within(levels), *edges_between(levels)):
+        into = torch.arange(nodes[dst]).repeat_interleave(_NEIGHBOURS)
+        out_of = (into * _NEIGHBOURS + torch.arange(len(into)) % _NEIGHBOURS) % nodes[src]
         store = graph[(src, "to", dst)]
         store.edge_index = torch.stack([out_of, into])
         store.edge_length = torch.ones(len(into), 1)

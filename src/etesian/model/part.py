@@ -14,7 +14,6 @@ from etesian.graph.partition import Partition
 from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
 from etesian.model.exchange import Halo, Heads
 from etesian.model.features import EdgeFeatures
-from etesian.model.processor import Processor
 from etesian.model.self_attention import TransformerProcessor
 
 
@@ -59,6 +58,5 @@ def leave_part(
     processor = model.processor
     if isinstance(processor, TransformerProcessor):
         processor.share(Heads(partition.hidden, rank, processor.order, group))
-    else:
-        assert isinstance(processor, Processor)
+    elif isinstance(getattr(processor, "edges", None), EdgeFeatures):  # one without edges looks at no other nodes
         processor.halo = keep(processor.edges, "hidden", "hidden")

@@ -6,16 +6,50 @@ Shapes: N hidden nodes, `copies` of them folded in (batch and ensemble), H heads
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Literal
 
 import torch
 from einops import rearrange
+from pydantic import Field
 from torch import Tensor, nn
+from torch_geometric.data import HeteroData
 
 from etesian.kernels.resolve import LayerKernels
 from etesian.model.block import Block
 from etesian.model.exchange import Heads
 from etesian.model.projections import project
-from etesian.schema.model import BlockSettings, ProcessorSettings
+from etesian.schema.model import BlockSettings, EdgeTrainableParameters, ProcessorSettings
+from etesian.schema.registry import register
+
+
+@register("processor", "transformer")
+class TransformerProcessorSettings(BlockSettings, ProcessorSettings):
+    """Section ``model.processor`` of kind ``transformer``: hidden nodes attend to all, or to those near in an order."""
+
+    can_be_shared: ClassVar[bool] = True
+    kind: Literal["transformer"] = "transformer"
+    window_size: int | None = Field(default=512, ge=0)
+    """How many places of the order a node sees to either side; null: all nodes see all."""
+    node_order: Literal["latitude", "graph"] = "latitude"
+    """The order that the window is over: ``latitude`` goes around the globe in rows from north to south, ``graph`` is
+    that of the graph file. Without a window it does not matter."""
+
+    def uses(self, slot: str) -> bool:
+        """Tell whether the component has layers that a slot of ``layer_kernels`` makes."""
+        return slot == "Attention" or (slot != "GraphAttention" and super().uses(slot))
+
+    def attention_window(self) -> int | None:
+        """Return what the slot ``Attention`` is built with as ``window_size``."""
+        return self.window_size
+
+    def build(
+        self, num_channels: int, graph: HeteroData, learnt: EdgeTrainableParameters, kernels: LayerKernels
+    ) -> nn.Module:
+        """Return the processor; edges hidden to hidden are not needed, and not looked at."""
+        latlons = graph["hidden"].x
+        windowed = self.window_size is not None and self.window_size < latlons.shape[0] - 1
+        order = latitude_order(latlons) if windowed and self.node_order == "latitude" else None
+        return TransformerProcessor(num_channels, order, self, kernels)
 
 
 def latitude_order(latlons: Tensor) -> Tensor:
@@ -123,10 +157,8 @@ class TransformerProcessor(nn.Module):
         Width of the hidden nodes.
     order : Tensor, shape (N,), or None
         Numbers of the nodes in the order that the window is over; None: as the graph has them.
-    settings : ProcessorSettings
+    settings : TransformerProcessorSettings
         Section ``model.processor``.
-    window_size : int or None
-        How many places a node sees to either side; None: all nodes.
     kernels : LayerKernels
         Kernels of the processor.
     """
@@ -138,15 +170,14 @@ class TransformerProcessor(nn.Module):
         self,
         num_channels: int,
         order: Tensor | None,
-        settings: ProcessorSettings,
-        window_size: int | None,
+        settings: TransformerProcessorSettings,
         kernels: LayerKernels,
     ) -> None:
         super().__init__()
         self.register_buffer("order", order, persistent=False)
         self.register_buffer("back", None if order is None else order.argsort(), persistent=False)
         self.blocks = nn.ModuleList(
-            TransformerBlock(num_channels, settings, window_size, kernels) for _ in range(settings.num_layers)
+            TransformerBlock(num_channels, settings, settings.window_size, kernels) for _ in range(settings.num_layers)
         )
 
     def share(self, heads: Heads) -> None:

@@ -19,6 +19,7 @@ from etesian.plots import style
 
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 
+_SQUEEZED = 1.6  # times the others: what a source has beyond is cut off, and written
 _MANY_ROWS = 100  # rows above which a running mean is drawn over the noise
 _TRAIN_COLOUR, _VALIDATION_COLOUR, _RATE_COLOUR = "#0072B2", "#D55E00", "0.55"
 
@@ -179,6 +180,23 @@ def _draw_lines(axes: Axes, scores: ScoreTable, values: NDArray[np.float64]) -> 
     axes.set_ylim(bottom=0.0)
     axes.margins(x=0.06)
     axes.set_xlabel("lead time")
+    worst, limit = _beyond(values)
+    name = scores.sources[worst]
+    if limit is not None and name != MODEL:
+        axes.set_ylim(top=limit)
+        low, high = (format_value(float(end(values[worst]))) for end in (np.nanmin, np.nanmax))
+        axes.annotate(
+            f"{LABELS.get(name, name)}: {low} to {high}, beyond the scale", (0.99, 0.98), xycoords="axes fraction",
+            ha="right", va="top", fontsize=8, color=style.source_colour(name, worst),
+        )  # fmt: skip
+
+
+def _beyond(values: NDArray[np.float64]) -> tuple[int, float | None]:
+    """Return the source [S, L] that would squeeze the others, and where the axis ends without it; None if none does."""
+    highest = np.nanmax(np.where(np.isfinite(values), values, 0.0), axis=1)
+    worst = int(highest.argmax())
+    rest = float(np.delete(highest, worst).max(initial=0.0))
+    return worst, 1.25 * rest if 0.0 < _SQUEEZED * rest < highest[worst] else None
 
 
 def _draw_bars(axes: Axes, sources: Sequence[str], values: NDArray[np.float64]) -> None:

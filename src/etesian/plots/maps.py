@@ -113,7 +113,7 @@ def format_date(date: Any) -> str:
 def draw_field(
     axes: Axes, frame: MapFrame, values: NDArray[Any], limits: tuple[float, float], colours: str
 ) -> AxesImage:
-    """Draw a field [G] with its outline; `limits` are the lowest and highest colour."""
+    """Draw a field [G] with coastlines and outline; `limits` are the lowest and highest colour."""
     axes.fill(*frame.outline.T, facecolor=style.NO_DATA, edgecolor="none", zorder=0)
     picture = axes.imshow(
         frame.image(values), extent=frame.extent, origin="lower", interpolation="nearest",
@@ -121,6 +121,7 @@ def draw_field(
     )  # fmt: skip
     for line in frame.graticule:
         axes.plot(*line.T, color="black", linewidth=0.4, alpha=0.25, zorder=2)
+    axes.plot(*frame.coastlines.T, color="black", linewidth=0.5, alpha=0.6, zorder=2.5)
     axes.plot(*frame.outline.T, color="0.3", linewidth=0.9, zorder=3, solid_joinstyle="round")
     left, right, bottom, top = frame.extent
     margin_x, margin_y = 0.005 * (right - left), 0.008 * (top - bottom)

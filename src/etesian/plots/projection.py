@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from etesian.plots.coastlines import read_coastlines
+
 Array = NDArray[np.float64]
 
 # Equal Earth projection: Savric, Patterson and Jenny (2019), doi:10.1080/13658816.2018.1504949, eqs. 2 to 5
@@ -20,6 +22,7 @@ _M = np.sqrt(3.0) / 2.0
 _WIDTH = 800  # pixels of a map
 _GLOBAL_SHARE = 0.97  # of the sphere's surface near a grid point: drawn as a globe
 _REACH = 0.75  # of the spacing: how far from a point of a region a pixel still takes its value
+_NONE = np.empty((0, 2))
 _HALF_CELL = 0.5  # of the spacing: what is drawn around the outermost points
 
 
@@ -37,6 +40,8 @@ class MapFrame:
         Edge of the map, a closed line.
     graticule : tuple of ndarray [P, 2]
         Meridians and parallels.
+    coastlines : ndarray [P, 2]
+        Those of the Earth, NaN between two lines; empty where none are drawn.
     is_global : bool
         An Equal Earth map of the globe, else latitude against longitude of a region.
     centre_longitude : float
@@ -49,6 +54,7 @@ class MapFrame:
     extent: tuple[float, float, float, float]
     outline: Array
     graticule: tuple[Array, ...]
+    coastlines: Array
     is_global: bool
     centre_longitude: float
     aspect: float
@@ -58,13 +64,15 @@ class MapFrame:
         return np.where(self.nearest >= 0, np.asarray(values, dtype=np.float64)[self.nearest], np.nan)
 
 
-def make_frame(latitudes: Array, longitudes: Array) -> MapFrame:
+def make_frame(latitudes: Array, longitudes: Array, coastlines: bool = True) -> MapFrame:
     """Choose the map for a grid and find the grid point of each pixel.
 
     Parameters
     ----------
     latitudes, longitudes : ndarray (G,)
         Degrees, in any order and any convention for the longitude.
+    coastlines : bool
+        Whether those of the Earth are drawn.
     """
     points = unit_vectors(latitudes, longitudes)
     tree = cKDTree(points)
@@ -73,9 +81,9 @@ def make_frame(latitudes: Array, longitudes: Array) -> MapFrame:
     distances = tree.query(sample, k=neighbours)[0].reshape(len(sample), -1)
     reach = float(np.quantile(distances[:, -1], 0.99))  # chord to the eighth neighbour
     if _covers_the_globe(tree, reach):
-        return _global_frame(tree)
+        return _global_frame(tree, coastlines)
     close = float(np.quantile(distances[:, min(4, neighbours - 1)], 0.99))
-    return _regional_frame(tree, latitudes, longitudes, _REACH * close)
+    return _regional_frame(tree, latitudes, longitudes, _REACH * close, coastlines)
 
 
 def unit_vectors(latitudes: Array, longitudes: Array) -> Array:
@@ -117,7 +125,7 @@ def _covers_the_globe(tree: cKDTree, reach: float) -> bool:
     return bool(np.mean(distances <= reach) >= _GLOBAL_SHARE)
 
 
-def _global_frame(tree: cKDTree) -> MapFrame:
+def _global_frame(tree: cKDTree, coastlines: bool) -> MapFrame:
     edge = np.linspace(-90.0, 90.0, 181)
     right = equal_earth(edge, np.full_like(edge, 180.0))
     outline = np.concatenate([right, right[::-1] * [-1.0, 1.0], right[:1]])
@@ -131,10 +139,11 @@ def _global_frame(tree: cKDTree) -> MapFrame:
     along = np.linspace(-180.0, 180.0, 2)
     graticule = [equal_earth(edge, np.full_like(edge, meridian)) for meridian in range(-120, 121, 60)]
     graticule += [equal_earth(np.full_like(along, parallel), along) for parallel in range(-60, 61, 30)]
-    return MapFrame(nearest, (-width, width, -height, height), outline, tuple(graticule), True, 0.0, 1.0)
+    coast = equal_earth(*read_coastlines(0.0)) if coastlines else _NONE
+    return MapFrame(nearest, (-width, width, -height, height), outline, tuple(graticule), coast, True, 0.0, 1.0)
 
 
-def _regional_frame(tree: cKDTree, latitudes: Array, longitudes: Array, reach: float) -> MapFrame:
+def _regional_frame(tree: cKDTree, latitudes: Array, longitudes: Array, reach: float, coastlines: bool) -> MapFrame:
     mean = unit_vectors(latitudes, longitudes).mean(axis=0)
     centre = float(np.rad2deg(np.arctan2(mean[1], mean[0])))
     around = (np.asarray(longitudes) - centre + 180.0) % 360.0 - 180.0
@@ -149,7 +158,8 @@ def _regional_frame(tree: cKDTree, latitudes: Array, longitudes: Array, reach: f
     distance, nearest = tree.query(unit_vectors(latitude, longitude))
     outline = np.array([[west, south], [east, south], [east, north], [west, north], [west, south]])
     nearest = np.where(distance <= reach, nearest, -1)
-    return MapFrame(nearest, (west, east, south, north), outline, (), False, centre, aspect)
+    coast = np.stack(read_coastlines(centre)[::-1], axis=-1) if coastlines else _NONE
+    return MapFrame(nearest, (west, east, south, north), outline, (), coast, False, centre, aspect)
 
 
 def _centres(first: float, last: float, count: int) -> Array:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from etesian.errors import Problem
-from etesian.model.build import MODELS
+from etesian.model.encoder_processor_decoder import EncoderProcessorDecoder
+from etesian.model.kinds.gnn import GraphNetworkProcessor
 from etesian.model.processor import Processor
 from etesian.model.self_attention import TransformerBlock, TransformerProcessor
 from etesian.runtime.checkpointing import checkpointing_of
@@ -52,8 +53,8 @@ def sharing_problems(settings: ModelSettings, entries: Sequence[Entry]) -> list[
     """
     attention = settings.uses("processor", "Attention")
     inside: dict[str, tuple[type[nn.Module], ...]] = {
-        "": (MODELS[settings.kind],),
-        "processor": (TransformerProcessor, TransformerBlock) if attention else (Processor,),
+        "": (EncoderProcessorDecoder,),
+        "processor": (TransformerProcessor, TransformerBlock) if attention else (Processor, GraphNetworkProcessor),
     }
     problems = []
     for entry in entries:

@@ -9,7 +9,9 @@
    graph; the reverse, compiling around the checkpoint, leaves such a block uncompiled without a word. Where the
    checkpoint is inside all the same (selective, or a module that holds whole blocks), only ``fullgraph: true`` will do:
    :mod:`etesian.runtime.combinations`.
-5. Parallelism, in training: a model is left its part where processes share it, then wrapped by the trainer.
+5. Parallelism, in training, once the processes are connected: a model is left its part where processes share it, then
+   wrapped by the trainer's strategy. With ``fsdp`` the weights of a unit are gathered by hooks of the module, around
+   all of the above: :mod:`etesian.runtime.shards`.
 """
 
 from __future__ import annotations

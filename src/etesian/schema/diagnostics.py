@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -39,7 +40,75 @@ class TensorBoardSettings(Section):
     """TensorBoard beside the CSV that is always written."""
 
     enabled: bool = False
-    """Write TensorBoard's files."""
+    """Write TensorBoard's files; needs the extra ``tensorboard``."""
+
+
+class MLflowSettings(Section):
+    """A run on an MLflow server, beside the CSV that is always written."""
+
+    enabled: bool = False
+    """Log to MLflow; needs the extra ``mlflow`` unless ``offline``."""
+    offline: bool = False
+    """Talk to no server while the run goes on; ``anemoi-training mlflow sync RUN`` uploads it afterwards."""
+    tracking_uri: str | None = None
+    """Address of the server, such as ``http://localhost:5000``; user and password come from the environment."""
+    experiment_name: str = "etesian"
+    """Experiment that the run belongs to; made where the server has none of that name."""
+    run_name: str | None = None
+    """Name of the run on the server; null takes the run's own, ``training.run_id``."""
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _is_an_address(cls, uri: str | None) -> str | None:
+        return None if uri is None else checked_uri(uri, "diagnostics.log.mlflow.tracking_uri")
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> MLflowSettings:
+        if self.enabled and not self.offline and self.tracking_uri is None:
+            raise ValueError(
+                "diagnostics.log.mlflow.tracking_uri=null names no server: give its address, such as"
+                " http://localhost:5000, or write offline: true and upload the run later"
+            )
+        return self
+
+
+def checked_uri(uri: str, where: str) -> str:
+    """Return the address of a server without a slash at the end.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or holds a password.
+    """
+    wrong = ValueError(f"{where}={uri!r} is no address of a server: http://HOST:PORT or https://HOST")
+    try:
+        parts = urlsplit(uri)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        raise wrong from None
+    if not sound:
+        raise wrong
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(
+            f"{where} holds a user or a password, which would be written into config.yaml: export"
+            " MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        )
+    return uri.rstrip("/")
+
+
+class WandbSettings(Section):
+    """A run of Weights & Biases, beside the CSV that is always written."""
+
+    enabled: bool = False
+    """Log to Weights & Biases; needs the extra ``wandb``."""
+    offline: bool = False
+    """Write into the run folder alone; ``wandb sync`` uploads it afterwards."""
+    project: str = "etesian"
+    """Project that the run belongs to."""
+    entity: str | None = None
+    """User or team; null takes the default of the account."""
+    run_name: str | None = None
+    """Name of the run there; null takes the run's own, ``training.run_id``."""
 
 
 class LogSettings(Section):
@@ -47,8 +116,23 @@ class LogSettings(Section):
 
     interval: int = Field(default=10, ge=1)
     """Steps between two rows."""
+    variables: list[str] | Literal["all"] | None = None
+    """Outputs whose part of the validation loss is logged, ``val_loss/NAME``; null none, ``all`` every one."""
     tensorboard: TensorBoardSettings = TensorBoardSettings()
     """TensorBoard."""
+    mlflow: MLflowSettings = MLflowSettings()
+    """MLflow."""
+    wandb: WandbSettings = WandbSettings()
+    """Weights & Biases."""
+
+    @property
+    def named(self) -> list[str]:
+        """The variables that are named."""
+        return list(dict.fromkeys(self.variables)) if isinstance(self.variables, list) else []
+
+    def logged(self, outputs: Sequence[str]) -> list[str]:
+        """Return the variables that are logged, of those that the model forecasts."""
+        return list(outputs) if self.variables == "all" else self.named
 
 
 class PlotSettings(Section):
@@ -60,6 +144,8 @@ class PlotSettings(Section):
     """Variables that are drawn; null draws the first 8 outputs, ``all`` every one."""
     sample_idx: int = Field(default=0, ge=0)
     """Sample of the test period that the maps show."""
+    coastlines: bool = True
+    """Draw the Earth's coastlines on maps."""
 
     @property
     def named(self) -> list[str]:

@@ -16,6 +16,26 @@ class HiddenNodesSettings(Section):
 
     resolution: int = Field(ge=0, le=9)
     """Number of refinements: 10 * 4^n + 2 nodes."""
+    levels: int = Field(default=1, ge=1, le=10)
+    """Levels of hidden nodes, each coarser than the one before; more than one for the model kind ``hierarchical``."""
+    coarsening: int = Field(default=1, ge=1, le=9)
+    """By how many refinements a level is coarser than the one before."""
+
+    @model_validator(mode="after")
+    def _levels_there_are(self) -> HiddenNodesSettings:
+        if self.resolutions[-1] < 0:
+            raise ValueError(
+                f"graph.nodes.hidden.levels={self.levels} with coarsening={self.coarsening} go below 0 refinements from"
+                f" resolution={self.resolution}"
+            )
+        if self.levels == 1 and self.coarsening != 1:
+            raise ValueError(f"graph.nodes.hidden.coarsening={self.coarsening} does nothing with levels=1")
+        return self
+
+    @property
+    def resolutions(self) -> list[int]:
+        """Refinements of each level, the finest first."""
+        return [self.resolution - level * self.coarsening for level in range(self.levels)]
 
 
 class NodesSettings(Section):
@@ -49,7 +69,7 @@ class NearestEdgesSettings(Section):
 
 
 class EdgesSettings(Section):
-    """The three sets of edges, named source 2 target."""
+    """The sets of edges, named source 2 target."""
 
     data2hidden: CutOffEdgesSettings = CutOffEdgesSettings()
     """Encoder."""
@@ -57,6 +77,10 @@ class EdgesSettings(Section):
     """Processor."""
     hidden2data: NearestEdgesSettings = NearestEdgesSettings()
     """Decoder."""
+    fine2coarse: CutOffEdgesSettings = CutOffEdgesSettings(cutoff_factor=0.8)
+    """From each level of hidden nodes to the next coarser one, with ``graph.nodes.hidden.levels``."""
+    coarse2fine: NearestEdgesSettings = NearestEdgesSettings()
+    """The way back."""
 
 
 class EdgeAttributesSettings(Section):
@@ -74,7 +98,9 @@ class ExistingGraphSettings(Section):
     data_nodes: str = "data"
     """Node set of the dataset's grid points."""
     hidden_nodes: str = "hidden"
-    """Node set that the processor works on."""
+    """Node set that encoder and decoder work with, and the processor too."""
+    coarser_nodes: list[str] = []
+    """Node sets of coarser levels, the finest first; for the model kind ``hierarchical``."""
 
 
 class GraphSettings(Section):
@@ -96,7 +122,7 @@ class GraphSettings(Section):
         if self.existing is None:
             if self.nodes is None:
                 raise ValueError("graph.nodes is missing: a graph is built from it (graph=existing uses a file)")
-            return self
+            return self._without_idle_edges()
         if self.nodes is not None:
             raise ValueError(
                 "graph.nodes does nothing with graph.existing, which uses a file as it is: graph.nodes=null"
@@ -107,6 +133,20 @@ class GraphSettings(Section):
         if self.overwrite:
             raise ValueError("graph.overwrite does nothing with graph.existing: the file is never replaced")
         return self
+
+    def _without_idle_edges(self) -> GraphSettings:
+        for name in () if self.num_levels > 1 else ("fine2coarse", "coarse2fine"):
+            if getattr(self.edges, name) != getattr(EdgesSettings(), name):
+                raise ValueError(f"graph.edges.{name} does nothing with graph.nodes.hidden.levels=1")
+        return self
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of hidden nodes."""
+        if self.existing is not None:
+            return 1 + len(self.existing.coarser_nodes)
+        assert self.nodes is not None
+        return self.nodes.hidden.levels
 
     @property
     def resolution(self) -> int:

@@ -26,25 +26,34 @@ under `config/` write every value down.
 """
 
 
+_Done = set[tuple[tuple[str, ...], type[Section]]]
+"""Path and section of what is rendered: the kinds of models share most of their sections."""
+
+
 def render() -> str:
     """Return the reference as Markdown. The kinds must be registered already."""
-    parts = [_PREAMBLE]
+    parts, done = [_PREAMBLE], _Done()
     for name, field in Config.model_fields.items():
-        parts += _section(name, (name,), section_in(field.annotation), 2)
+        parts += _section(name, (name,), section_in(field.annotation), 2, done)
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _section(title: str, path: tuple[str, ...], section: type[Section] | None, level: int) -> Iterator[str]:
+def _section(
+    title: str, path: tuple[str, ...], section: type[Section] | None, level: int, done: _Done
+) -> Iterator[str]:
     """Yield heading, purpose and table of a section, then the sections in it; one for each kind where it has kinds."""
     group = kind_group(path)
     if group is not None:
         for kind, kept in sorted(kinds(group).items()):
-            yield from _one(f"{title}, kind `{kind}`", path, kept, level)
+            yield from _one(f"{title}, kind `{kind}`", path, kept, level, done)
     elif section is not None:
-        yield from _one(title, path, section, level)
+        yield from _one(title, path, section, level, done)
 
 
-def _one(title: str, path: tuple[str, ...], section: type[Section], level: int) -> Iterator[str]:
+def _one(title: str, path: tuple[str, ...], section: type[Section], level: int, done: _Done) -> Iterator[str]:
+    if (path, section) in done:
+        return
+    done.add((path, section))
     yield f"{'#' * min(level, 4)} {title}\n"
     if text := inspect.getdoc(section):
         yield f"{_plain(text)}\n"
@@ -62,7 +71,7 @@ def _one(title: str, path: tuple[str, ...], section: type[Section], level: int) 
         yield f"| `{key}` | {allowed} | {_default(field, inner)} | {_cell(_plain(meanings.get(name, '')))} |"
     yield ""
     for heading, child, inner in deeper:
-        yield from _section(heading, child, inner, level + 1)
+        yield from _section(heading, child, inner, level + 1, done)
 
 
 def field_docs(section: type[Section]) -> dict[str, str]:
@@ -84,6 +93,8 @@ def _default(field: FieldInfo, inner: type[Section] | None) -> str:
     value: Any = field.default
     if field.is_required():
         return "required"
+    if field.default_factory is dict:
+        return "its defaults"
     if value is PydanticUndefined or isinstance(value, Section) or (inner and not value):
         return "its defaults" if isinstance(value, Section) else "none"
     return f"`{json.dumps(value)}`" if not isinstance(value, str) else f"`{value}`"

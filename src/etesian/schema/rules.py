@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from etesian.errors import Problem
 from etesian.schema.config import Config
+from etesian.schema.model import COMPONENTS
+from etesian.schema.registry import kinds
 from etesian.schema.slurm import seconds_of
 
 
@@ -15,6 +18,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _precision(config)
     yield from _pinned_memory(config)
     yield from _offload(config)
+    yield from _strategy(config)
     yield from _cuda_graphs(config)
     yield from _fused(config)
     yield from _workers(config)
@@ -23,6 +27,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _length(config)
     yield from _average(config)
     yield from _graph(config)
+    yield from _levels(config)
     yield from _slurm(config)
     if config.diagnostics.scores.climatology == "none" and config.diagnostics.scores.climatology_file is not None:
         yield Problem(
@@ -37,6 +42,7 @@ def _processes(config: Config) -> Iterator[Problem]:
     hardware, where = config.system.hardware, "system.hardware.num_gpus_per_model"
     total, each = hardware.processes, hardware.num_gpus_per_model
     if total % each == 0:
+        yield from _shared_kinds(config)
         yield from _shared_heads(config)
         return
     devices = "processes" if hardware.accelerator == "cpu" else "GPUs"
@@ -51,9 +57,25 @@ def _processes(config: Config) -> Iterator[Problem]:
     )
 
 
+def _shared_kinds(config: Config) -> Iterator[Problem]:
+    """Yield the components of a kind that processes can't share."""
+    where, each = "system.hardware.num_gpus_per_model", config.system.hardware.num_gpus_per_model
+    for name in COMPONENTS:
+        part = getattr(config.model, name)
+        if each > 1 and not part.can_be_shared:
+            able = ", ".join(kind for kind, section in kinds(name).items() if getattr(section, "can_be_shared", False))
+            yield Problem(
+                f"{where}={each} shares a model, and a {name} of model.{name}.kind={part.kind!r} can't be shared",
+                where,
+                f"with 2 or more, model.{name}.kind: {able}",
+                f"{where}=1, or model/{name}=graphtransformer",
+            )
+
+
 def _shared_heads(config: Config) -> Iterator[Problem]:
     """Yield heads that can't be shared by the processes of a model: of attention without edges each has some."""
-    heads, each = config.model.processor.num_heads, config.system.hardware.num_gpus_per_model
+    processor: Any = config.model.processor
+    heads, each = processor.num_heads, config.system.hardware.num_gpus_per_model
     if config.model.uses("processor", "Attention") and heads % each:
         where = "system.hardware.num_gpus_per_model"
         yield Problem(
@@ -98,6 +120,33 @@ def _pinned_memory(config: Config) -> Iterator[Problem]:
             "dataloader.prefetch_to_device",
             "with pin_memory null or true",
             "dataloader.pin_memory=true",
+        )
+
+
+def _strategy(config: Config) -> Iterator[Problem]:
+    """Yield choices of the strategy that would do nothing, or that don't go together."""
+    strategy, hardware = config.training.strategy, config.system.hardware
+    if strategy.kind == "fsdp" and hardware.processes == 1:
+        yield Problem(
+            "training.strategy.kind='fsdp' divides a model among processes, and system.hardware asks for one",
+            "training.strategy.kind",
+            "with one process: ddp",
+            "training.strategy.kind=ddp, or system.hardware.num_gpus_per_node=2",
+        )
+    if strategy.kind == "fsdp" and hardware.num_gpus_per_model > 1:
+        yield Problem(
+            "training.strategy.kind='fsdp' divides the weights of whole models, and "
+            f"system.hardware.num_gpus_per_model={hardware.num_gpus_per_model} has each compute a part of its grid",
+            "training.strategy.kind",
+            "with num_gpus_per_model above 1: ddp",
+            "training.strategy.kind=ddp, or system.hardware.num_gpus_per_model=1",
+        )
+    if strategy.kind != "fsdp" and not strategy.reshard_after_forward:
+        yield Problem(
+            f"training.strategy.reshard_after_forward=false does nothing with training.strategy.kind={strategy.kind!r}",
+            "training.strategy.reshard_after_forward",
+            "true, or kind: fsdp",
+            "training.strategy.reshard_after_forward=true",
         )
 
 
@@ -242,13 +291,43 @@ def _length(config: Config) -> Iterator[Problem]:
 
 
 def _average(config: Config) -> Iterator[Problem]:
+    """Yield averages that nothing is averaged for, and what does not go with a model that is divided."""
     ema, steps = config.training.ema, config.training.max_steps
+    chosen = [key for key, value in (("ema", ema), ("freeze", config.training.freeze)) if value]
+    if config.training.strategy.kind == "fsdp":
+        for key in chosen:
+            yield Problem(
+                f"training.{key} works on whole weights, and training.strategy.kind='fsdp' divides them",
+                f"training.{key}",
+                f"{'null' if key == 'ema' else 'an empty list'} with fsdp",
+                "training.strategy.kind=ddp",
+            )
     if ema is not None and steps is not None and ema.start_step >= steps:
         yield Problem(
             f"training.ema.start_step={ema.start_step} is not before the end of the run, training.max_steps={steps}: "
             "nothing would be averaged",
             "training.ema.start_step",
             f"less than {steps}, or training.ema=null",
+        )
+
+
+def _levels(config: Config) -> Iterator[Problem]:
+    """Yield where the levels of the graph are not those that the processor works on."""
+    kind, count = config.model.processor.kind, config.graph.num_levels
+    key = "graph.nodes.hidden.levels" if config.graph.existing is None else "graph.existing.coarser_nodes"
+    if config.model.processor.has_levels and count == 1:
+        yield Problem(
+            f"model.processor.kind={kind!r} works on several levels of hidden nodes, and {key} gives one",
+            key,
+            "two levels at least",
+            "graph=hierarchical, or model/processor=graphtransformer",
+        )
+    elif not config.model.processor.has_levels and count > 1:
+        yield Problem(
+            f"{key} gives {count} levels of hidden nodes, and model.processor.kind={kind!r} works on one",
+            key,
+            "one level but for the kind hierarchical",
+            "graph=multi_scale, or model/processor=hierarchical",
         )
 
 

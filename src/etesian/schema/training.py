@@ -87,6 +87,15 @@ class EarlyStoppingSettings(Section):
     """A loss counts as lower where it is by more than this."""
 
 
+class StrategySettings(Section):
+    """How several processes share the work of a step; each has a part of every batch."""
+
+    kind: Literal["ddp", "fsdp"] = "ddp"
+    """``ddp``: each process holds the whole model; ``fsdp``: a part of weights, gradients and optimiser state."""
+    reshard_after_forward: bool = True
+    """fsdp: give gathered weights up after the forward pass and gather them again; false keeps them until backward."""
+
+
 class TrainingSettings(Section):
     """One run of training."""
 
@@ -108,6 +117,8 @@ class TrainingSettings(Section):
     """Only algorithms that give the same bits every time."""
     precision: Precision = "32-true"
     """Of the computation; weights and optimiser stay in 32 bits (``64-true``: 64)."""
+    strategy: StrategySettings = StrategySettings()
+    """How several processes share the work."""
     cuda_graphs: bool = False
     """Record forward, loss and backward of a training step once, then launch it as one piece; one GPU."""
     max_epochs: int | None = Field(default=None, ge=1)

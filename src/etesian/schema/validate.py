@@ -11,7 +11,7 @@ from etesian.errors import Problem, UserError, did_you_mean, nearest, shell_word
 from etesian.schema.base import LARGEST, Section
 from etesian.schema.config import Config
 from etesian.schema.describe import describe, is_list, keys_of, section_in, show
-from etesian.schema.registry import kinds
+from etesian.schema.registry import KindError, kinds, load_kind
 from etesian.schema.rules import cross_section_problems
 
 Path = tuple[str | int, ...]
@@ -19,6 +19,9 @@ SectionType = TypeVar("SectionType", bound=Section)
 
 _KIND_OF: dict[tuple[str, ...], str] = {
     ("model",): "model",
+    ("model", "encoder"): "encoder",
+    ("model", "processor"): "processor",
+    ("model", "decoder"): "decoder",
     ("model", "bounding", "*"): "bounding",
     ("training", "training_loss"): "loss",
     ("training", "scalers", "*"): "scaler",
@@ -133,6 +136,8 @@ def check_section(value: Any, key: str, section: type[SectionType]) -> tuple[Sec
 
 def knows(key: str, tree: dict[str, Any]) -> bool | None:
     """Tell whether the schema has a full key: True, False, or None where any name may stand (a free mapping)."""
+    if isinstance(tree.get("model"), dict):
+        tree = tree | {"model": with_component_kinds(tree["model"])}
     section: type[Section] | None = Config
     path: Path = ()
     for name in key.split("."):
@@ -157,6 +162,10 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
         if group is not None:
             found.fail(path, _no_mapping(value, path, group))
         return value
+    if group is not None and (problem := _load(group, value.get("kind"), path)) is not None:
+        found.fail(path, problem)
+        return None
+    value = with_component_kinds(value) if group == "model" else value
     children = {key: _build_kinds(child, (*path, key), found) for key, child in value.items()}
     if group is None:
         return children
@@ -174,6 +183,25 @@ def _build_kinds(value: Any, path: Path, found: _Found) -> Any:
             found.add(error, path, value, known[kind])
             found.failed.append(path)
     return None
+
+
+def _load(group: str, kind: Any, path: Path) -> Problem | None:
+    """Import the module that a kind names, if it names one; return what is wrong with it."""
+    try:
+        load_kind(group, str(kind))
+    except KindError as error:
+        key = _dotted((*path, "kind"))
+        allowed = f"{', '.join(kinds(group))}, or the import path of a module that registers itself"
+        return Problem(f"{key}={kind!r}: {error}", key, allowed)
+    return None
+
+
+def with_component_kinds(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the section ``model`` in which each component that is there says its kind."""
+    section: Any = kinds("model").get(str(model.get("kind")))
+    defaults = {} if section is None else section.component_kinds
+    said = {name: {"kind": kind} | model[name] for name, kind in defaults.items() if isinstance(model.get(name), dict)}
+    return model | said
 
 
 def _no_mapping(value: Any, path: Path, group: str) -> Problem:
@@ -258,7 +286,9 @@ def _unknown_key(path: Path, section: type[Section] | None) -> Problem:
     owners = _kinds_with(path)
     near = [f"{parent}.{candidate}".lstrip(".") for candidate in nearest(name, known)]
     if owners:
-        mend: str | None = f"{name} is a key of kind {' or '.join(owners)}"
+        in_component = len(path) == 3 and path[0] == "model"  # the file of a config may be for another kind
+        way_out = f"; ~{key} leaves it out" if in_component else ""
+        mend: str | None = f"{name} is a key of kind {' or '.join(owners)}{way_out}"
     elif near:
         mend = f"did you mean {' or '.join(repr(candidate) for candidate in near)}?"
     elif elsewhere:

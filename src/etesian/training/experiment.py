@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from etesian.data.windows import WindowDataset
 from etesian.errors import Problem, UserError, did_you_mean
 from etesian.graph.build import DATA_TO_HIDDEN, HIDDEN_TO_DATA, HIDDEN_TO_HIDDEN, check_settings
 from etesian.graph.existing import check_edge_sets
+from etesian.graph.levels import edges_within, level_names
 from etesian.graph.nodes import check_coordinates
 from etesian.graph.store import check_path, load_or_build
 from etesian.inference.climatology import check_coverage, check_size
@@ -37,11 +37,13 @@ from etesian.runtime.combinations import sharing_problems
 from etesian.runtime.device import device_of_process, get_device
 from etesian.runtime.entries import collect_entries
 from etesian.runtime.graph_trial import try_step_graphs
+from etesian.runtime.shards_trial import try_shards
 from etesian.runtime.trial import try_compilation
 from etesian.schema.config import Config
 from etesian.schema.presets import Preset
 from etesian.training.ranks import Ranks, agreeing
 from etesian.training.scalers import VariableScaler
+from etesian.training.tracking.libraries import check_libraries
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,10 @@ def check_experiment(
     Raises
     ------
     UserError
-        With what is wrong: first the device, then the kernels as named, then as they run, then what is compiled, then
-        all that the dataset tells.
+        With what is wrong: first the libraries of the loggers, then the device, then the kernels as named, then as they
+        run, then what is compiled, then all that the dataset tells.
     """
+    check_libraries(config.diagnostics.log)
     if not here and config.system.hardware.accelerator != "cpu":
         kernels = resolve_kernels(config.model, preset=preset, overrides=overrides, preset_slots=preset_slots)
         return check_data(config, kernels, torch.device("cpu"), cache_dir)
@@ -184,7 +187,7 @@ def check_data(config: Config, kernels: ComponentKernels, device: torch.device, 
     splits = with_initial_states(splits, config.dataloader, cache_dir, step * config.task.multistep_input)
     experiment = Experiment(config, kernels, splits, variables, step, cache_dir, device)
     problems: list[Problem] = []
-    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology, _check_loggers):
+    for check in (_check_windows, _check_processors, _check_names, _check_graph, _check_climatology):
         problems.extend(_caught(check, experiment))
     if problems:
         raise UserError.collect(dict.fromkeys(problems))
@@ -220,6 +223,8 @@ def check_kernels(
         probe_kernels(kernels, config.model, device, config.training.precision)
         try_checkpointing(config.model, kernels, device, config.training.precision)
         try_compilation(config.model, kernels, device, config.training.precision)
+        if config.training.strategy.kind == "fsdp":
+            try_shards(config.model, kernels, device, config.training.precision)
         if config.training.cuda_graphs:
             try_step_graphs(config.model, kernels, device, config.training.precision)
     return kernels, device
@@ -284,8 +289,8 @@ def _check_graph(experiment: Experiment) -> None:
     config = experiment.config
     if config.graph.existing is not None:  # read and compared now, so that a graph of another grid stops at the door
         wanted = {DATA_TO_HIDDEN, HIDDEN_TO_DATA}
-        if hasattr(config.model.edge_trainable_parameters, "hidden2hidden"):  # the processor goes along edges
-            wanted.add(HIDDEN_TO_HIDDEN)
+        if "hidden2hidden" in config.model.processor.edge_sets:
+            wanted |= {HIDDEN_TO_HIDDEN, *edges_within(level_names(config.graph.num_levels))}
         check_edge_sets(experiment.load_graph(), wanted, str(config.system.input.graph))
         return
     check_settings(config.graph)
@@ -310,19 +315,11 @@ def _check_climatology(experiment: Experiment) -> None:
     check_coverage(scores.climatology, splits.training.dates, splits.test.dates)
 
 
-def _check_loggers(experiment: Experiment) -> None:
-    if experiment.config.diagnostics.log.tensorboard.enabled and importlib.util.find_spec("tensorboard") is None:
-        raise UserError(
-            "TensorBoard is not installed",
-            where="diagnostics.log.tensorboard.enabled",
-            mend="pip install 'etesian[tensorboard]', or diagnostics.log.tensorboard.enabled=false",
-        )
-
-
 def _check_names(experiment: Experiment) -> None:
     """Check the names of outputs in the diagnostics and the scalers."""
     config, outputs = experiment.config, experiment.variables.output
     names = [("diagnostics.plot.parameters", name) for name in config.diagnostics.plot.named]
+    names += [("diagnostics.log.variables", name) for name in config.diagnostics.log.named]
     for key, scaler in config.training.scalers.items():
         if isinstance(scaler, VariableScaler):
             names += [(f"training.scalers.{key}.weights", name) for name in scaler.weights_by_name]

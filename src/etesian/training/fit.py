@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import Strategy
 from rich.console import Console
 from torch_geometric.data import HeteroData
 
-from etesian.checkpoint.content import describe_experiment, kernels_of
+from etesian.checkpoint.content import describe_experiment
 from etesian.checkpoint.inference import InferenceCheckpoint
-from etesian.checkpoint.mapping import check_mapping, library_changes
-from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
+from etesian.checkpoint.read import load_checkpoint
 from etesian.data.description import coordinates_of, describe_dataset
 from etesian.files import write_json
 from etesian.inference.assemble import assemble_forecaster
@@ -31,15 +32,8 @@ from etesian.runtime.device import BatchCopies, GraphRecorder
 from etesian.runtime.prepare import prepare_model
 from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
-from etesian.training.checkpoints import (
-    LAST,
-    AtomicCheckpointIO,
-    RunState,
-    check_not_imported,
-    checkpoint_callbacks,
-    position_in_data,
-)
-from etesian.training.choices import check_choices, chosen_callbacks, describe_choices
+from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks
+from etesian.training.choices import chosen_callbacks, describe_choices
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
@@ -54,15 +48,16 @@ from etesian.training.processes import DataParallel, together
 from etesian.training.progress import RunProgress
 from etesian.training.quiet import quieten_lightning
 from etesian.training.ranks import Ranks
-from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
+from etesian.training.run_folder import RunFolder, resolved
 from etesian.training.run_lock import RunLock
 from etesian.training.run_steps import epoch_steps, samples_a_step, steps_of_run
 from etesian.training.scalers import loss_weights
+from etesian.training.sharded import FullySharded
 from etesian.training.shared_model import SharedModel
 from etesian.training.slurm_environment import SlurmProcesses
+from etesian.training.start import prepare_start, starting_checkpoint
 from etesian.training.stop_request import StopRequest
 from etesian.training.stopping import StopAfterStep
-from etesian.training.transfer import transfer_into
 
 
 def build_forecaster(experiment: Experiment, graph: HeteroData) -> Forecaster:
@@ -105,8 +100,10 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     sharers = experiment.config.system.hardware.num_gpus_per_model
     shared = SharedModel(graph, sharers, experiment.config.model) if sharers > 1 else None
     task, optimization = experiment.config.task, training.optimization
+    outputs = experiment.variables.output
+    logged = {name: outputs.index(name) for name in experiment.config.diagnostics.log.logged(outputs)}
     freeze(forecaster.model, training.freeze)
-    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared)
+    module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared, logged)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
     return module
@@ -126,8 +123,9 @@ class Trained:
 
 
 def train(
-    experiment: Experiment, run: RunFolder, command: list[str], stop: StopRequest, lock: RunLock | None
-) -> Trained:
+    experiment: Experiment, run: RunFolder, command: list[str], stop: StopRequest, lock: RunLock | None,
+    loggers: Sequence[Logger] = (),
+) -> Trained:  # fmt: skip
     """Train an experiment in a run folder, or go on with the run that is there.
 
     Parameters
@@ -142,6 +140,8 @@ def train(
         Who asked the run to stop, if anyone does.
     lock : RunLock, optional
         That of the run folder, which the first process holds.
+    loggers : sequence of Logger
+        Those beside ``metrics.csv``, in the first process.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def train(
         If it was asked to stop, once that step is done and ``last.ckpt`` written.
     """
     config = experiment.config
-    start = _starting_checkpoint(experiment, run)
+    start = starting_checkpoint(experiment, run)
     quieten_lightning()
     pl.seed_everything(config.training.seed, workers=False, verbose=False)
     graph = experiment.load_graph()
@@ -168,14 +168,11 @@ def train(
     content = describe(experiment, graph, run.run_id, command)
     inference = InferenceCheckpoint(run.checkpoints, content, experiment.device)
     stopping = StopAfterStep(stop, run.checkpoints, config.diagnostics.log.interval, lock)
-    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping)
+    trainer = build_trainer(experiment, content, run, run_steps, compilation, inference, stopping, loggers)
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
-    if start is not None and config.training.transfer_from is not None and start.path.parent != run.checkpoints:
-        report = trainer.is_global_zero
-        origin = transfer_into(module, experiment, run, start.path, start.checkpoint, report=report)
-    elif start is not None:
-        path, origin = _prepare_start(start, config, run, module, datamodule, trainer)
+    if start is not None:
+        path, origin = prepare_start(start, experiment, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, module, compilation, origin)
@@ -192,11 +189,16 @@ def train(
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
         trainer.strategy.barrier("best checkpoint")
-    if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
-        inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
-    best = run.checkpoints / "best.ckpt"
-    chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
-    module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
+        if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
+            inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)
+        best = run.checkpoints / "best.ckpt"
+        chosen = best if best.is_file() else run.checkpoints / "last.ckpt"
+        if isinstance(trainer.strategy, FullySharded):  # a process alone could not run what is divided
+            module.forecaster = forecaster = build_forecaster(experiment, graph)
+            prepare_model(forecaster.model, config.model, experiment.kernels)
+            if config.training.precision == "64-true":
+                module.double()
+        module.load_state_dict(torch.load(chosen, map_location="cpu", weights_only=False)["state_dict"])
     return Trained(forecaster.eval(), graph, datamodule, trainer, chosen, trainer.strategy.root_device, module.shared)
 
 
@@ -223,6 +225,7 @@ def build_trainer(
     compilation: Compilation | None = None,
     inference: InferenceCheckpoint | None = None,
     stopping: StopAfterStep | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> pl.Trainer:
     """Make Lightning's trainer from the sections ``training``, ``diagnostics`` and ``system``.
 
@@ -230,9 +233,6 @@ def build_trainer(
     """
     config = experiment.config
     training, diagnostics = config.training, config.diagnostics
-    loggers: list[Logger] = [MetricsCSV(run.path / "metrics.csv")]
-    if diagnostics.log.tensorboard.enabled:
-        loggers.append(TensorBoardLogger(run.path, name="tensorboard", version="", default_hp_metric=False))
     callbacks: list[Callback] = [
         RunState(content),
         *chosen_callbacks(training),
@@ -252,7 +252,7 @@ def build_trainer(
         num_sanity_val_steps=training.num_sanity_val_steps,
         check_val_every_n_epoch=diagnostics.check_val_every_n_epoch,
         log_every_n_steps=min(diagnostics.log.interval, run_steps),
-        logger=loggers,
+        logger=[MetricsCSV(run.path / "metrics.csv"), *loggers],
         callbacks=callbacks,
         profiler=None if profiler is None else profiler.clock,
         plugins=[AtomicCheckpointIO(inference), *([SlurmProcesses()] if experiment.ranks is not None else [])],
@@ -268,7 +268,7 @@ def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
         "accelerator": hardware.accelerator,
         "devices": hardware.num_gpus_per_node,
         "num_nodes": hardware.num_nodes,
-        "strategy": DataParallel(ranks) if hardware.processes > 1 else "auto",
+        "strategy": _strategy(config, ranks),
         "precision": training.precision,
         "max_epochs": training.max_epochs if training.max_epochs is not None else -1,
         "max_steps": training.max_steps if training.max_steps is not None else -1,
@@ -280,70 +280,14 @@ def computation(config: Config, ranks: Ranks | None = None) -> dict[str, Any]:
         "reload_dataloaders_every_n_epochs": int(config.task.rollout.epoch_increment > 0),
         "use_distributed_sampler": False,
         "enable_model_summary": False,
+        "inference_mode": training.strategy.kind == "ddp",  # what is gathered while validating is trained with later
     }
 
 
-@dataclass(frozen=True)
-class _Start:
-    """A checkpoint to start from, and what is to be said of its kernels."""
-
-    path: Path
-    checkpoint: dict[str, Any]
-    changes: list[str]
-
-
-def _starting_checkpoint(experiment: Experiment, run: RunFolder) -> _Start | None:
-    """Return the checkpoint to start from: this run's last one before the one of a run it is forked from.
-
-    Its kernels are compared with those of the experiment.
-    """
-    config, kernels = experiment.config, experiment.kernels
-    if (path := run.last_checkpoint) is not None:
-        run.check_same_experiment(resolved(config))
-    elif config.training.fork_run_id is not None:
-        path = find_checkpoint(run.root, config.training.fork_run_id)
-    elif config.training.transfer_from is not None:
-        path = find_checkpoint(run.root, config.training.transfer_from, "training.transfer_from")
-    else:
-        return None
-    checkpoint = load_checkpoint(path)
-    stored, allowed = kernels_of(checkpoint["etesian"]), config.training.allow_other_kernels
-    changed = check_mapping(path, stored, kernels, config.model, experiment.device, allowed=allowed)
-    said = [f"other kernels: {parity}" for parity in changed]
-    return _Start(
-        path, checkpoint, [*said, *(f"since the checkpoint: {c}" for c in library_changes(stored, kernels.records))]
-    )
-
-
-def _prepare_start(
-    found: _Start,
-    config: Config,
-    run: RunFolder,
-    module: ForecastModule,
-    datamodule: ForecastDataModule,
-    trainer: pl.Trainer,
-) -> tuple[Path | None, str]:
-    """Check a checkpoint against the model and set where the data go on.
-
-    Returns what Lightning restores, and where the run starts, in words.
-    """
-    start, checkpoint = found.path, found.checkpoint
-    check_weights(start, checkpoint["state_dict"], module)
-    check_finite(start, checkpoint["state_dict"])
-    resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
-    if config.training.load_weights_only and not resumes:
-        module.load_state_dict(checkpoint["state_dict"])
-        return None, f"new, with the weights of {start}"
-    check_not_imported(start, checkpoint)
-    check_choices(start, checkpoint, config.training)
-    datamodule.resume_at = position_in_data(checkpoint)
-    if not resumes:
-        return start, f"new, goes on from {start} at step {step}"
-    for logger in trainer.loggers:
-        if isinstance(logger, MetricsCSV):
-            logger.resume_from(step)
-    done = step >= module.run_steps
-    return start, f"resumed from {start.name}, " + (f"all {step} steps done" if done else f"goes on at step {step}")
+def _strategy(config: Config, ranks: Ranks | None) -> Strategy | str:
+    if config.system.hardware.processes == 1:
+        return "auto"
+    return FullySharded(config.training, ranks) if config.training.strategy.kind == "fsdp" else DataParallel(ranks)
 
 
 def _introduce(
@@ -364,6 +308,9 @@ def _introduce(
         console.print(f"activation checkpointing: {policies}", highlight=False)
     if experiment.config.training.cuda_graphs:
         console.print("training steps: recorded as CUDA graphs, one for each shape of batch", highlight=False)
+    if experiment.config.training.strategy.kind == "fsdp":
+        processes = experiment.config.system.hardware.processes
+        console.print(f"fsdp: weights, gradients and optimiser state divided among {processes} processes")
     parameters = sum(parameter.numel() for parameter in module.parameters())
     windows = ", ".join(f"{count} {name}" for name, count in experiment.window_counts().items())
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}

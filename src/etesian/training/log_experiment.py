@@ -9,11 +9,13 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from etesian.kernels.record import KernelRecord, config_key
+from etesian.training.tracking.content import COLUMNS, kernel_rows, markdown
+from etesian.training.tracking.wandb_logger import WandbRun
 
 
 @rank_zero_only
 def log_experiment(loggers: Iterable[Logger], config: dict[str, Any], records: Sequence[KernelRecord]) -> None:
-    """Hand the config and the kernels to each logger as hyperparameters; to TensorBoard as a table of text too.
+    """Hand the config and the kernels to each logger as hyperparameters; to TensorBoard and W&B as a table too.
 
     Parameters
     ----------
@@ -28,6 +30,8 @@ def log_experiment(loggers: Iterable[Logger], config: dict[str, Any], records: S
         logger.log_hyperparams({"config": config, "kernels": kernels_by_key(records)})
         if isinstance(logger, TensorBoardLogger):
             logger.experiment.add_text("layer kernels", markdown(records))
+        elif isinstance(logger, WandbRun):
+            logger.log_kernels(COLUMNS, kernel_rows(records))
 
 
 def kernels_by_key(records: Sequence[KernelRecord]) -> dict[str, dict[str, Any]]:
@@ -36,16 +40,3 @@ def kernels_by_key(records: Sequence[KernelRecord]) -> dict[str, dict[str, Any]]
     return {
         config_key(record.component, record.slot): {name: getattr(record, name) for name in facts} for record in records
     }
-
-
-def markdown(records: Sequence[KernelRecord]) -> str:
-    """Lay the kernels out as a table in Markdown."""
-    rows = ["| slot | kernel | family | library | origin | note |", "|---|---|---|---|---|---|"]
-    for record in records:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in record.arguments.items())
-        cells = (
-            config_key(record.component, record.slot), f"{record.target}({arguments})", record.family,
-            f"{record.library} {record.version}".strip(), record.origin, record.note,
-        )  # fmt: skip
-        rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
-    return "\n".join(rows)

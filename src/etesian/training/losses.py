@@ -54,10 +54,15 @@ class WeightedLoss(nn.Module, ABC):
         Tensor, shape (B,)
             Mean over ensemble, points and variables.
         """
+        return self._weighted(forecast, target, valid).flatten(1).mean(1)
+
+    def by_variable(self, forecast: Tensor, target: Tensor, valid: Tensor | None = None) -> Tensor:
+        """Return each variable's part of each sample's loss (B, V_out): the mean over ensemble and points."""
+        return self._weighted(forecast, target, valid).mean((1, 2))
+
+    def _weighted(self, forecast: Tensor, target: Tensor, valid: Tensor | None) -> Tensor:
         error = self.pointwise(forecast.to(target.dtype), target) * self.weights
-        if valid is not None:
-            error = error * valid
-        return error.flatten(1).mean(1)
+        return error if valid is None else error * valid
 
 
 @register("loss", "mse")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -37,6 +38,8 @@ class ForecastModule(pl.LightningModule):
         What records training steps, as ``training.cuda_graphs`` asks; without, every operation is launched by itself.
     shared : SharedModel, optional
         What leaves this process its part of the model, where several share it.
+    logged : mapping of str to int
+        Outputs whose part of the validation loss is logged, and their places among the outputs.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class ForecastModule(pl.LightningModule):
         run_steps: int,
         recorder: Recorder | None = None,
         shared: SharedModel | None = None,
+        logged: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         self.forecaster = forecaster
@@ -58,7 +62,8 @@ class ForecastModule(pl.LightningModule):
         self.recorder = recorder
         self.shared = shared
         self.graphs: StepGraphs | None = None
-        self._validation_sum: Tensor | None = None  # [loss x weight, weight]
+        self.logged = dict(logged or {})
+        self._validation_sum: Tensor | None = None  # [weight, loss x weight, and that of each logged variable]
 
     def rollout_loss(self, x: Tensor, steps: int) -> Tensor:
         """Return the loss of each sample, the mean over the steps of a rollout.
@@ -74,16 +79,31 @@ class ForecastModule(pl.LightningModule):
         -------
         Tensor, shape (B,)
         """
+        return torch.stack([self.loss(*pair) for pair in self.rollout(x, steps)]).mean(0)
+
+    def rollout(self, x: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield forecast and target of each step, normalised, and where the target was observed.
+
+        Parameters
+        ----------
+        x : Tensor, shape (B, T_in + steps, E, G, V)
+            Physical units.
+        steps : int
+            Number of states to forecast.
+
+        Yields
+        ------
+        forecast, target : Tensor, shape (B, E, G, V_out)
+        observed : Tensor of bool, same shape, or None
+            None where no variable is imputed.
+        """
         outputs, first = self.forecaster.data_output, self.forecaster.multistep_input
         imputed = self.forecaster.imputer.variables
         observed = torch.isfinite(x[:, first:].index_select(-1, outputs)) if imputed else None
         normalised = self.forecaster.prepare(x)
         targets = normalised[:, first:].index_select(-1, outputs)  # [B, steps, E, G, V_out]
-        losses = [
-            self.loss(forecast, targets[:, step], None if observed is None else observed[:, step])
-            for step, forecast in enumerate(self.forecaster.forecast_normalised(normalised, steps))
-        ]
-        return torch.stack(losses).mean(0)
+        for step, forecast in enumerate(self.forecaster.forecast_normalised(normalised, steps)):
+            yield forecast, targets[:, step], None if observed is None else observed[:, step]
 
     def on_train_epoch_start(self) -> None:
         """Choose the order of the samples of this epoch."""
@@ -172,21 +192,31 @@ class ForecastModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Start the sums over the validation period."""
-        self._validation_sum = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self._validation_sum = torch.zeros(2 + len(self.logged), dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add the losses of a batch; samples that only fill up a batch weigh nothing."""
-        losses = self.rollout_loss(batch["x"], self.task.validation_rollout).double()
+        losses, parts = [], []
+        for pair in self.rollout(batch["x"], self.task.validation_rollout):
+            losses.append(self.loss(*pair))
+            if self.logged:
+                parts.append(self.loss.by_variable(*pair)[:, list(self.logged.values())])
         weight = batch["weight"].double()
         assert self._validation_sum is not None
-        self._validation_sum += torch.stack([(losses * weight).sum(), weight.sum()])
+        self._validation_sum[0] += weight.sum()
+        self._validation_sum[1] += (torch.stack(losses).mean(0).double() * weight).sum()
+        if parts:
+            self._validation_sum[2:] += weight @ torch.stack(parts).mean(0).double()
 
     def on_validation_epoch_end(self) -> None:
         """Log the mean over every sample of every process."""
         assert self._validation_sum is not None
         total = self.trainer.strategy.reduce(self._validation_sum, reduce_op="sum")
         assert isinstance(total, Tensor)
-        self.log("val_loss", total[0] / total[1], prog_bar=True)
+        loss, *parts = total[1:] / total[0]
+        self.log("val_loss", loss, prog_bar=True)
+        for name, part in zip(self.logged, parts, strict=True):
+            self.log(f"val_loss/{name}", part)
         self._validation_sum = None
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:

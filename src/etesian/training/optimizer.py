@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from etesian.runtime.shards import local_shard
 from etesian.schema.training import OptimizationSettings, SchedulerSettings
 
 
@@ -45,13 +46,18 @@ def adopt(state: dict[str, Any], implementation: str) -> None:
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], largest: float | None, algorithm: str | None) -> None:
-    """Clip gradients in place, each ``value`` or the ``norm`` of all; where `largest` is None, nothing is done."""
+    """Clip gradients in place, each ``value`` or the ``norm`` of all; where `largest` is None, nothing is done.
+
+    Of gradients that are divided among processes, each clips its part, by the norm of the whole.
+    """
     if largest is None:
         return
-    if algorithm == "value":
-        nn.utils.clip_grad_value_(parameters, largest)
-    else:
+    if algorithm == "norm":
         nn.utils.clip_grad_norm_(parameters, largest)
+        return
+    gradients = [local_shard(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    torch._foreach_clamp_min_(gradients, -largest)
+    torch._foreach_clamp_max_(gradients, largest)
 
 
 def learning_rate_factor(settings: SchedulerSettings, lr: float, run_steps: int) -> Callable[[int], float]:

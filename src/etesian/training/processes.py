@@ -1,8 +1,14 @@
-"""The processes of one run: those that fail end the others, with their own status and no second complaint."""
+"""The processes of one run: one that fails ends the others, and it alone says why.
+
+Who fails first says so in the store over which the processes met. One that fails later, or that loses the connection to
+one that is gone, leaves without a word. Of a process that could say nothing, the one that started it tells.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,9 +24,11 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from pytorch_lightning.trainer.states import TrainerStatus
 from torch import nn
+from torch.distributed import DistError, distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from etesian.errors import UserError
+from etesian.errors import EXIT_CODE, Problem, UserError, format_error
+from etesian.training.finite import LostError
 from etesian.training.ranks import Ranks, connect
 from etesian.training.stop_request import Stopped
 
@@ -44,21 +52,40 @@ class Launcher(_SubprocessScriptLauncher):
             self.at_ease = threading.Event()
             threading.Thread(target=self._watch, name="watch", daemon=True).start()
         else:
-            threading.Thread(target=_leave_with, args=(os.getppid(),), name="watch", daemon=True).start()
+            size = self.num_processes * self.num_nodes
+            threading.Thread(target=_leave_with, args=(os.getppid(), size), name="watch", daemon=True).start()
         _set_num_threads_if_needed(num_processes=self.num_processes)
         return function(*args, **kwargs)
 
     def status(self, patience: float) -> int | None:
-        """Return the exit status of a process that failed, waiting for one for so many seconds; None without any."""
+        """Return the exit status of a process that failed, waiting for one for so many seconds; None without any.
+
+        One that a signal ended comes before those that it took along.
+        """
         deadline = time.monotonic() + patience
         while True:
             states = [process.poll() for process in self.procs]
-            failed = [state for state in states if state]
+            failed = sorted(state for state in states if state)
             if failed:
-                return failed[0] if failed[0] > 0 else 128 - failed[0]
+                return failed[-1] if failed[0] > 0 else 128 - failed[0]
             if time.monotonic() > deadline or None not in states:
                 return None
             time.sleep(_POLL)
+
+    def tell(self) -> None:
+        """Say which process a signal ended, if one did: it could not say so itself."""
+        ended = {
+            local: -state for local, process in enumerate(self.procs, start=1) if (state := process.poll() or 0) < 0
+        }
+        if not ended:
+            return
+        local, number = next(iter(ended.items()))
+        rank, name = self.cluster_environment.node_rank() * self.num_processes + local, signal.Signals(number).name
+        what = f"{_process(rank, self.num_processes * self.num_nodes)}, was ended by {name}: the run ends"
+        mend = "the same command with the run's training.run_id goes on from its last checkpoint"
+        if number == signal.SIGKILL:
+            mend = f"if nobody sent it, the machine ran out of memory: less of it for each process; {mend}"
+        print(format_error(UserError(what, mend=mend)), file=sys.stderr, flush=True)
 
     def end(self, patience: float) -> None:
         """Wait for the processes to end, so many seconds at most, then kill what is left."""
@@ -80,6 +107,7 @@ class Launcher(_SubprocessScriptLauncher):
         while not self.at_ease.wait(_POLL):
             status = self.status(0.0)
             if status is not None and not self.at_ease.wait(_PATIENCE):
+                self.tell()
                 for process in self.procs:
                     process.kill()
                 sys.stdout.flush()
@@ -87,10 +115,12 @@ class Launcher(_SubprocessScriptLauncher):
                 os._exit(status)
 
 
-def _leave_with(parent: int) -> None:
-    """End this process once the one that started it is gone, which it may be waiting for."""
+def _leave_with(parent: int, size: int) -> None:
+    """End this process once the one that started it is gone, which it may be waiting for; one of them says so."""
     while os.getppid() == parent:
         time.sleep(_POLL)
+    if os.environ.get("LOCAL_RANK") == "1":
+        print(f"error: process 0 of {size} is gone: the run ends", file=sys.stderr, flush=True)
     os._exit(1)
 
 
@@ -151,20 +181,11 @@ def together(trainer: pl.Trainer, *, last: bool = False) -> Iterator[None]:
     ranks = getattr(trainer.strategy, "ranks", None)
     try:
         yield
-    except UserError as error:
-        _end(own)
-        if ranks is not None:
-            raise ranks.failed(error) from error
-        raise
-    except Exception:
-        status = own.status(_PATIENCE) if own is not None and own.procs else None
-        _end(own)
-        if status is not None:
-            raise SystemExit(status) from None
-        if ranks is not None:
-            ranks.follow(_PATIENCE)
-            ranks.leave(1)
-        raise
+    except Exception as error:
+        left = _failed(error, trainer, own) if ranks is None else _failed_under_slurm(error, ranks)
+        if left is error:
+            raise
+        raise left from error
     except Stopped:
         _end(own, _PATIENCE)  # the others stop after the same step
         if ranks is not None:
@@ -186,6 +207,59 @@ def together(trainer: pl.Trainer, *, last: bool = False) -> Iterator[None]:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
         _end(own, _PATIENCE)
+
+
+def _failed_under_slurm(error: Exception, ranks: Ranks) -> BaseException:
+    """End the tasks of a step for a failure of this one, and return what it leaves with."""
+    if isinstance(error, UserError):
+        return ranks.failed(error)
+    ranks.follow(_PATIENCE)
+    if not ranks.leave(1):
+        return SystemExit(1)
+    error.add_note(f"{_process(ranks.task.rank, ranks.task.tasks)}, ended the job")
+    return error
+
+
+def _failed(error: Exception, trainer: pl.Trainer, own: Launcher | None) -> BaseException:
+    """End the processes that this one started for its failure, and return what it leaves with."""
+    starter = own if own is not None and own.procs else None
+    if trainer.world_size > 1 and (_lost_connection(error) or not _is_first_to_fail()):
+        if starter is not None and (status := starter.status(_PATIENCE)) is not None:
+            starter.tell()
+            _end(starter, 1.0)  # another one may be about to say why
+            return SystemExit(status)
+        if starter is None and _lost_connection(error):
+            time.sleep(_PATIENCE)  # until the process that started this one has ended it
+        elif not _lost_connection(error):
+            _end(starter, 1.0)
+            return SystemExit(EXIT_CODE if isinstance(error, UserError) else 1)
+    _end(starter)
+    if trainer.world_size == 1 or isinstance(error, LostError):
+        return error
+    said = f"{_process(trainer.global_rank, trainer.world_size)}, ended the run"
+    if isinstance(error, UserError):
+        return UserError.collect([*error.problems, Problem(said)])
+    error.add_note(said)
+    return error
+
+
+def _process(rank: int, size: int) -> str:
+    return f"process {rank} of {size}, on {socket.gethostname()}"
+
+
+def _lost_connection(error: Exception) -> bool:
+    """Tell whether an error is that of the connection, which breaks where another process is gone."""
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _is_first_to_fail() -> bool:
+    """Tell whether no process of the run has failed before, and note that this one has."""
+    if not torch.distributed.is_initialized():
+        return True
+    try:
+        return bool(distributed_c10d._get_default_store().add("etesian failed", 1) == 1)
+    except RuntimeError:  # the process that held the store is gone
+        return False
 
 
 def _end(launcher: Launcher | None, patience: float = 0.0) -> None:

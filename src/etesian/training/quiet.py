@@ -13,6 +13,6 @@ def quieten_lightning() -> None:
     for message in (".*does not have many workers.*", ".*The number of training batches.*", ".*dataloader is not res.*",
                     ".*exists and is not empty.*", ".*LeafSpec.*", ".*sync_dist=True.*",
                     ".*suggested max number of worker.*",
-                    ".*`srun` command is available.*",
+                    ".*`srun` command is available.*", "FSDP2-wrapped module .* returned a view tensor.*",
                     ".*could not find the monitored key.*", ".*dirpath has changed.*"):  # fmt: skip
         warnings.filterwarnings("ignore", message=message)

@@ -25,6 +25,7 @@ from etesian.training.experiment import Experiment
 from etesian.training.fit import Trained
 from etesian.training.processes import together
 from etesian.training.run_folder import RunFolder
+from etesian.training.tracking.open import log_results
 
 
 def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTable | None:
@@ -57,6 +58,7 @@ def finish(experiment: Experiment, run: RunFolder, trained: Trained) -> ScoreTab
                 console.print(scores_table(table, title=f"RMSE over the test period, {_period(experiment)}"))
             if sample is not None:
                 draw(experiment, run, trained, table, sample)
+            log_results(trained.trainer.loggers, run.path)
             console.print(f"Run {run.run_id}: {run.path} (weights of {trained.checkpoint.name})", highlight=False)
         trained.trainer.strategy.barrier("report")
     return table
@@ -128,7 +130,7 @@ def draw(experiment: Experiment, run: RunFolder, trained: Trained, table: ScoreT
     if table is not None:
         plot_scores(table, run.plots / "rmse.png", names)
     data = experiment.splits.test
-    frame = make_frame(data.latitudes, data.longitudes)
+    frame = make_frame(data.latitudes, data.longitudes, plot.coastlines)
     weights = trained.graph["data"].area_weight.flatten().numpy()
     labels = lead_labels(data.dates, experiment.step, len(sample.dates))
     for name in names:

@@ -99,6 +99,8 @@ def transfer(
         name.removeprefix(PREFIX): value for name, value in checkpoint["state_dict"].items() if name.startswith(PREFIX)
     }
     others = variables_of(content)
+    if (variables.input, variables.output) != (others.input, others.output):
+        _check_places(model)
     values: dict[str, Tensor] = {}
     found = []
     for name, parameter in model.named_parameters():
@@ -164,6 +166,20 @@ def _fitted(
     if shape == their_shape:
         return Transferred(name, "taken", shape, their_shape), their
     return Transferred(name, "anew", shape, their_shape), None
+
+
+def _check_places(model: nn.Module) -> None:
+    """Check that it is known where a model has its variables: graph networks have them inside of MLPs."""
+    names = [name for name, _ in model.named_parameters()]
+    embeddings = [name for name in names if name.startswith(("encoder.embed_source.", "decoder.embed_destination."))]
+    known = {*BY_VARIABLE, "encoder.embed_source.bias", "decoder.embed_destination.bias"}
+    if not set(embeddings) <= known or not {"encoder.embed_source.weight", "decoder.output.weight"} <= set(names):
+        raise UserError(
+            "the variables are others than those of training.transfer_from, and are matched in linear embeddings and "
+            "outputs alone, which this encoder or decoder does not have",
+            where="training.transfer_from",
+            allowed="a run of the same variables in the same order, or encoder and decoder of kind graphtransformer",
+        )
 
 
 def _labels(role: str, variables: Variables, steps: int, size: int) -> list[Label]:

@@ -243,9 +243,11 @@ class TestOverridesAndOptions:
             "config",
             "kernels",
             "graph",
+            "model",
             "checkpoint",
             "forecast",
             "evaluate",
+            "mlflow",
             "dataset",
             "version",
         ]

@@ -75,7 +75,7 @@ def test_the_shapes_of_an_experiment_and_its_preset(capsys: pytest.CaptureFixtur
     assert bench(*arguments, "--write", str(written)) == 0
     said = capsys.readouterr().out
     assert "2,592 data nodes, 42 hidden nodes, times 2 (batch x ensemble)" in said
-    assert "QueryNorm on 5,184 data nodes\ninput 5,184 x 2 x 4 float32" in said
+    assert "QueryNorm on 5,184 data nodes\ninput 5,184 x 4 x 2 float32" in said
     for name in ("data2hidden", "hidden2hidden", "hidden2data"):
         assert f"nodes of {name}\n" in said
     assert f"preset: {written}; use it with model/layer_kernels=fastest\n" in said

@@ -46,9 +46,11 @@ def translate(trees: Path) -> Convert:
     composed = {name: compose_foreign([trees / name], "config")[0] for name in ("nested", "flat")}
     parser = OverridesParser.create()
 
-    def translate(*overrides: str, layout: str = "nested") -> Converted:
+    def translate(*overrides: str | tuple[str, Any], layout: str = "nested") -> Converted:
         theirs = copy.deepcopy(composed[layout])
-        for override in parser.parse_overrides(list(overrides)):
+        for key, value in (override for override in overrides if isinstance(override, tuple)):
+            OmegaConf.update(theirs, key, value, merge=False, force_add=True)
+        for override in parser.parse_overrides([override for override in overrides if isinstance(override, str)]):
             if override.is_delete():
                 section, _, name = override.key_or_group.rpartition(".")
                 with open_dict(theirs):
@@ -159,10 +161,45 @@ def test_the_kind_transformer_keeps_the_order_of_the_nodes(translate: Convert) -
     assert (model["processor"]["window_size"], model["processor"]["node_order"]) == (8, "graph")
 
 
+def without_attention(section: str, kind: str, *, edges: bool = True) -> list[str]:
+    gone = ["num_heads", "qk_norm", "graph_attention_backend", "shard_strategy", "edge_pre_mlp"]
+    gone += [] if edges else ["sub_graph_edge_attributes", "trainable_size"]
+    return [f"{section}._target_=anemoi.models.layers.{kind}", *(f"~{section}.{name}" for name in gone)]
+
+
+def test_the_kind_gnn(translate: Convert) -> None:
+    mappers = {"encoders": "mapper.GNNForwardMapper", "decoders": "mapper.GNNBackwardMapper"}
+    changes = [f"+model.{name}.0.mapper.mlp_extra_layers=1" for name in mappers]
+    for name, kind in mappers.items():
+        changes += without_attention(f"model.{name}.0.mapper", kind)
+    model = translate(*without_attention("model.processor", "processor.GNNProcessor"), *changes).tree["model"]
+    assert model["kind"] == model["encoder"]["kind"] == model["processor"]["kind"] == model["decoder"]["kind"] == "gnn"
+    assert [model[name]["mlp_extra_layers"] for name in ("encoder", "processor", "decoder")] == [1, 0, 1]
+    assert model["edge_trainable_parameters"]["hidden2hidden"] == 2
+
+
+def test_a_processor_without_edges(translate: Convert) -> None:
+    changes = without_attention("model.processor", "processor.PointWiseMLPProcessor", edges=False)
+    model = translate(*changes).tree["model"]
+    assert (model["kind"], model["encoder"]["kind"]) == ("pointwise", "graphtransformer")
+
+
+def test_loggers_elsewhere(translate: Convert) -> None:
+    key = "diagnostics.log.mlflow"
+    converted = translate(f"{key}.enabled=true", f"{key}.tracking_uri=http://localhost:5000", f"+{key}.system=true")
+    assert at(converted.tree, key)["tracking_uri"] == "http://localhost:5000"
+    assert [entry.key for entry in converted.told if entry.kind == "dropped" and key in entry.key] == [key]
+    assert not at(translate().tree, key)["enabled"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "key", "value"),
     [
         (["system.hardware.num_gpus_per_node=4", "system.hardware.num_nodes=2"], "training.optimization.lr", 8e-3),
+        (["system.hardware.num_gpus_per_node=4", "system.hardware.num_gpus_per_model=2"],
+         "training.optimization.lr", 2e-3),
+        (["system.hardware.num_gpus_per_node=4", "system.hardware.num_gpus_per_model=2"],
+         "system.hardware.num_gpus_per_model", 2),
         (["system.hardware.accelerator=auto"], "system.hardware.accelerator", "cuda"),
         (["system.hardware.accelerator=cuda"], "dataloader.pin_memory", True),
         (["training.precision=32"], "training.precision", "32-true"),
@@ -214,11 +251,11 @@ def test_constants_for_nans(translate: Convert) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["model.processor._target_=anemoi.models.layers.processor.GNNProcessor"], "GraphTransformerProcessor or"),
+        (["model.processor._target_=anemoi.models.layers.processor.NoOpProcessor"], "GraphTransformerProcessor or"),
         (["model.model._target_=anemoi.models.models.AnemoiEnsModelEncProcDec"], "allowed: AnemoiModelEncProcDec"),
         (["training.method._target_=anemoi.training.train.methods.EnsembleTraining"], "allowed: SingleTraining"),
         (["task.multistep_output=2"], "task.multistep_output=2 has no counterpart here"),
-        (["system.hardware.num_gpus_per_model=4"], "system.hardware.num_gpus_per_model=4 has no counterpart"),
+        (["+system.hardware.num_gpus_per_ensemble=4"], "system.hardware.num_gpus_per_ensemble=4 has no counterpart"),
         (["system.hardware.accelerator=tpu"], "allowed: cuda, cpu"),
         (["model.processor.edge_pre_mlp=true"], "model.processor.edge_pre_mlp=True"),
         (["+model.processor.mlp_implementation=mixture"], "allowed: mlp, glu"),
@@ -250,11 +287,41 @@ def test_what_has_no_counterpart_is_named(translate: Convert, overrides: list[st
     assert said in refused(translate, *overrides)
 
 
+@pytest.mark.slow
+def test_any_odd_value_is_a_mistake_that_is_told(translate: Convert, trees: Path) -> None:
+    """It is converted, or refused with a message; nothing else happens."""
+    theirs, _ = compose_foreign([trees / "nested"], "config")
+    keys = list(dict.fromkeys(leaf.name(length) for leaf in leaves(theirs) for length in (2, len(leaf.path))))
+    outcomes = {"converted": 0, "refused": 0}
+    for key in keys:
+        try:
+            translate((key, {"word": 1}))
+            outcomes["converted"] += 1
+        except UserError:
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 0
+
+
 def test_a_key_that_nobody_knows_is_named_with_the_nearest(translate: Convert) -> None:
     said = refused(translate, "+model.processor.gradient_checkpoint=true")
     assert "model.processor.gradient_checkpoint=True is no key of anemoi-training that is known here" in said
     assert "did you mean 'model.processor.gradient_checkpointing'" in said
     assert "~model.processor.gradient_checkpoint leaves it out" in said
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+training.scalers.datasets.data.pressure_level.slop=2.0", "did you mean 'training.scalers.datasets.data.pre"),
+        ("+training.scalers.datasets.data.node_weights.attribute=x", "node_weights.attribute='x' is no key of anemoi"),
+        ("model.bounding.datasets.data=[{_target_:a.HardtanhBounding,variables:[tp],min_val:0,maxval:1}]",
+         "model.bounding.datasets.data[0].maxval=1 is no key"),
+        ("model.bounding.datasets.data=[{_target_:a.FractionBounding,variables:[cp],min_val:0,max_val:1}]",
+         "allowed: FractionBounding with min_val, max_val, total_var"),
+    ],
+)  # fmt: skip
+def test_so_is_one_within_a_scaler_or_a_bound(translate: Convert, override: str, said: str) -> None:
+    assert said in refused(translate, override)
 
 
 def test_a_key_that_only_others_read_is_known(translate: Convert) -> None:

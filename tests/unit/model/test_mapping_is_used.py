@@ -9,13 +9,12 @@ import marker_kernels
 import pytest
 import torch
 from marker_kernels import MAPPING, Marker
-from small_model import make_model, make_settings
+from small_model import WITHOUT_HEADS, make_model, make_settings
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from etesian.commands.common import register_kinds
 from etesian.kernels.slots import SLOTS
-from etesian.model.build import MODELS
 from etesian.model.features import TrainableFeatures
 from etesian.schema.registry import kinds
 
@@ -55,13 +54,14 @@ class Bypasses(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of model: what its processor needs beside the rest, and the calls of one block of it."""
+    """A kind of model: what its processor needs beside the rest, and the calls of one block of it and of the rest."""
 
     processor: dict[str, object]
     calls: dict[str, int]
+    rest: dict[str, int]
 
 
-ENDS = {
+ATTENDING = {
     "MarkerLinear": 2 * (5 + 2) + 3 + 1,  # q, k, v, own, projection, MLP; embeddings; output head
     "MarkerLayerNorm": 2 * 3 + 1,  # those of sources too; output head
     "MarkerHeadNorm": 2 * 2,
@@ -69,26 +69,45 @@ ENDS = {
     "MarkerMLP": 2,
     "MarkerGraphAttention": 2,
 }
-"""Calls of encoder and decoder, the same in every kind."""
+"""Calls of encoder and decoder of kind graphtransformer."""
+
+
+def deep_mlps(count: int) -> dict[str, int]:
+    """Return the calls of MLPs of two hidden layers and a norm."""
+    return {"MarkerLinear": 3 * count, "MarkerLayerNorm": count, "MarkerActivation": 2 * count, "MarkerMLP": count}
+
+
+HEAD = {"MarkerLinear": 3, "MarkerActivation": 2}
+"""Calls of the output head of a graph network, whose encoder updates two sets of nodes with one MLP."""
 
 BLOCK = {"MarkerLayerNorm": 2, "MarkerHeadNorm": 2, "MarkerActivation": 1, "MarkerMLP": 1}
 CASES = {
-    "graphtransformer": Case({}, BLOCK | {"MarkerLinear": 5 + 2, "MarkerGraphAttention": 1}),
-    "transformer": Case({"window_size": 1}, BLOCK | {"MarkerLinear": 4 + 2, "MarkerAttention": 1}),
+    "graphtransformer": Case({}, BLOCK | {"MarkerLinear": 5 + 2, "MarkerGraphAttention": 1}, ATTENDING),
+    "transformer": Case({"window_size": 1}, BLOCK | {"MarkerLinear": 4 + 2, "MarkerAttention": 1}, ATTENDING),
+    "gnn": Case({}, deep_mlps(2), Counter(deep_mlps(6 + 1 + 3)) + Counter(HEAD)),
 }
+CASES["pointwise"] = Case(
+    {}, {"MarkerLayerNorm": 1, "MarkerMLP": 1, "MarkerLinear": 2, "MarkerActivation": 1}, ATTENDING
+)
+CASES["hierarchical"] = Case(  # three levels: blocks down and up on two of them, and two pairs of mappers
+    {}, CASES["graphtransformer"].calls,
+    Counter({name: 3 * count for name, count in ATTENDING.items()})
+    + Counter({name: 4 * count for name, count in CASES["graphtransformer"].calls.items()}),
+)  # fmt: skip
 LAYERS_OF_PROCESSOR = 3
 
 
 def build(kind: str, mapping: dict[str, dict[str, object]] = MAPPING, fused: bool = False) -> nn.Module:
     block = {"num_heads": 2, "qk_norm": True, "fuse_projections": fused}
-    processor = block | {"num_layers": LAYERS_OF_PROCESSOR} | CASES[kind].processor
-    return make_model(make_settings(kind, layer_kernels=mapping, encoder=block, processor=processor, decoder=block))
+    blocks = {name: {} if own in WITHOUT_HEADS else block for name, own in kinds("model")[kind].component_kinds.items()}
+    blocks["processor"] = blocks["processor"] | {"num_layers": LAYERS_OF_PROCESSOR} | CASES[kind].processor
+    return make_model(make_settings(kind, layer_kernels=mapping, **blocks))
 
 
 def test_every_kind_and_every_slot_has_a_case() -> None:
-    assert CASES.keys() == kinds("model").keys() == MODELS.keys()
+    assert CASES.keys() == kinds("model").keys()
     assert MAPPING.keys() == SLOTS.keys()
-    used = {name for case in CASES.values() for name in [*ENDS, *case.calls]}
+    used = {name for case in CASES.values() for name in [*case.rest, *case.calls]}
     assert used == {entry["_target_"].removeprefix("marker_kernels.") for entry in MAPPING.values()}
 
 
@@ -105,16 +124,17 @@ def test_every_layer_is_made_and_called_through_the_mapping(kind: str) -> None:
         if isinstance(module, Marker):
             calls[type(module).__name__] += module.calls
             fused = name.endswith(".edge")  # its weights are used inside the graph attention
-            assert module.calls == (0 if fused else 1), name
+            twice = name.startswith("encoder.block.update.")  # for the hidden nodes and for the data nodes
+            assert module.calls == (0 if fused else 2 if twice else 1), name
     in_processor = {name: LAYERS_OF_PROCESSOR * count for name, count in CASES[kind].calls.items()}
-    assert calls == Counter(ENDS) + Counter(in_processor)
+    assert calls == Counter(CASES[kind].rest) + Counter(in_processor)
 
 
 JOINT = {"graphtransformer": ("query", "key", "value", "own"), "transformer": ("query", "key", "value")}
 """The layers that a block of the processor computes in one product where `fuse_projections` says so."""
 
 
-@pytest.mark.parametrize("kind", kinds("model"))
+@pytest.mark.parametrize("kind", JOINT)
 def test_with_fused_projections_only_their_layers_are_not_called(kind: str) -> None:
     model = build(kind, fused=True)
     with Bypasses() as bypasses:

@@ -9,8 +9,8 @@ from etesian.commands.common import check_tree
 from etesian.compose import compose
 from etesian.kernels.resolve import resolve_kernels
 from etesian.model.bounding import Clamp, Fraction
-from etesian.model.build import MODELS
 from etesian.model.miniature import build_miniature, miniature_input, miniature_settings
+from etesian.schema.registry import kinds
 
 BOUNDS = (
     "model.bounding=[{kind:hardtanh,variables:[tp,sf],min_val:0,max_val:9},"
@@ -22,11 +22,11 @@ def settings_of(*overrides: str):
     return check_tree(compose("train", None, overrides)).model
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", kinds("model"))
 def test_it_runs_and_every_parameter_gets_a_gradient(kind: str) -> None:
-    settings = settings_of(f"model={kind}", "model.residual.step=-2", "task.multistep_input=3", BOUNDS)
+    levels = ["graph=hierarchical", "graph.nodes.hidden.resolution=2"] if kind == "hierarchical" else []
+    settings = settings_of(f"model={kind}", *levels, "model.residual.step=-2", "task.multistep_input=3", BOUNDS)
     model = build_miniature(settings, resolve_kernels(settings, preset=None, overrides=[]))
-    assert type(model) is MODELS[kind]
     assert {type(module) for module in model.bounding} == {Clamp, Fraction}
     y = model(miniature_input(settings, torch.float32))
     assert y.shape == (2, 1, 12, 4)

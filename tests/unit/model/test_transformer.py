@@ -15,8 +15,12 @@ from torch import Tensor, nn
 from etesian.graph.icosphere import build_icosphere
 from etesian.kernels.attention.reference import ReferenceAttention
 from etesian.kernels.resolve import resolve_kernels
-from etesian.model.self_attention import TransformerBlock, TransformerProcessor, latitude_order
-from etesian.model.transformer import TransformerProcessorSettings
+from etesian.model.self_attention import (
+    TransformerBlock,
+    TransformerProcessor,
+    TransformerProcessorSettings,
+    latitude_order,
+)
 
 BLOCK = {"num_heads": 2, "mlp_hidden_ratio": 2.0, "num_layers": 2}
 
@@ -39,7 +43,7 @@ def make_processor(nodes: int, order: Tensor | None = None, **changes: object) -
     settings = TransformerProcessorSettings.model_validate({"num_heads": 2, "num_layers": 1, **changes})
     kernels = resolve_kernels(make_settings("transformer"), preset=None, overrides=[]).processor
     torch.manual_seed(0)
-    return TransformerProcessor(16, order, settings, settings.window_size, kernels).double()
+    return TransformerProcessor(16, order, settings, kernels).double()
 
 
 def sees(processor: nn.Module, nodes: int) -> Tensor:

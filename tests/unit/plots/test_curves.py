@@ -3,7 +3,7 @@ import pytest
 from matplotlib.image import imread
 
 from etesian.inference.scores import Scores
-from etesian.plots.curves import _spans_a_decade, plot_losses, plot_scores, read_history
+from etesian.plots.curves import _beyond, _spans_a_decade, plot_losses, plot_scores, read_history
 
 
 def write(path, text):
@@ -70,3 +70,11 @@ def test_scores_are_drawn_for_chosen_variables(tmp_path, lead_times):
         plot_scores(scores.table(), tmp_path / "x.png", ["t", "x"])
     with pytest.raises(ValueError, match="any variable"):
         plot_scores(scores.table(), tmp_path / "x.png", [])
+
+
+def test_a_source_that_would_squeeze_the_others_is_cut_off():
+    values = np.array([[1.0, 1.2], [3.0, 6.0], [1.5, np.nan]])
+    assert _beyond(values) == (1, pytest.approx(1.25 * 1.5))
+    assert _beyond(values[:, :1] * [[1.0], [0.7], [1.0]]) == (1, None)  # 2.1 beside 1.5
+    assert _beyond(values[:1]) == (0, None)
+    assert _beyond(np.full((2, 2), np.nan))[1] is None

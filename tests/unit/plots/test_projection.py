@@ -76,3 +76,24 @@ def test_what_lies_between_two_regions_is_left_blank():
     inside = (latitudes > 0) & (latitudes < 20) & ((longitudes < 20) | ((longitudes > 60) & (longitudes < 80)))
     frame = make_frame(latitudes[inside], longitudes[inside])
     assert 0.4 < (frame.nearest >= 0).mean() < 0.6
+
+
+def test_coastlines_lie_on_the_map_and_may_be_left_out():
+    frame = make_frame(*regular(5.0))
+    left, right, bottom, top = frame.extent
+    x, y = frame.coastlines[np.isfinite(frame.coastlines[:, 0])].T
+    assert len(x) > 5000
+    assert left < x.min() < x.max() < right
+    assert bottom < y.min() < y.max() < top
+    cape = equal_earth(-34.8, 20.0)  # Cape Agulhas
+    assert np.nanmin(np.hypot(*(frame.coastlines - cape).T)) < 0.01
+    assert make_frame(*regular(5.0), False).coastlines.shape == (0, 2)
+
+
+def test_coastlines_of_a_region_are_in_its_degrees_and_in_pieces_across_the_other_side():
+    latitudes, longitudes = regular(2.0)
+    inside = (np.abs(latitudes) < 70) & ((longitudes > 160) & (longitudes < 200))
+    lines = make_frame(latitudes[inside], longitudes[inside]).coastlines
+    assert np.nanmin(np.hypot(*(lines - [178.5, -37.7]).T)) < 0.5  # East Cape
+    assert np.nanmin(np.hypot(*(lines - [190.3, 64.3]).T)) < 1.5  # the coast of Chukotka, beyond the date line
+    assert np.nanmax(np.abs(np.diff(lines[:, 0]))) < 90.0

@@ -146,9 +146,17 @@ def test_what_lies_between_exchanges_may_be_compiled() -> None:
 @pytest.mark.parametrize(
     ("kind", "what", "found"),
     [
-        ("graphtransformer", entry(MODEL), "compiles GraphTransformer, in which the processes that share a model"),
+        (
+            "graphtransformer",
+            entry(MODEL),
+            "compiles EncoderProcessorDecoder, in which the processes that share a model",
+        ),
         ("graphtransformer", entry("etesian.model.processor.Processor"), "compiles Processor, in which"),
-        ("transformer", entry("etesian.model.transformer.Transformer"), "compiles Transformer, in which"),
+        (
+            "transformer",
+            entry("etesian.model.encoder_processor_decoder.EncoderProcessorDecoder"),
+            "compiles EncoderProcessorDecoder, in which",
+        ),
         (
             "transformer",
             entry(BLOCK),

@@ -112,9 +112,18 @@ def test_the_preset_components_covers_all_three(kind: str) -> None:
     text = (package_config_dir() / "model" / "compile" / "components.yaml").read_text()
     settings = make_settings(kind, compile=yaml.safe_load(text)["compile"])
     _, compilation = prepared(settings)
-    assert [compiled.entry.name for compiled in compilation.entries] == ["Encoder", "processor.Block", "Decoder"]
+    entries = [compiled.entry.name for compiled in compilation.entries]
+    assert entries == ["encoder.Encoder", "processor.Block", "decoder.Decoder"]
     names = [name for compiled in compilation.entries for name in compiled.names]
     assert names == ["encoder", "processor.blocks.0", "processor.blocks.1", "decoder"]
+
+
+def test_the_preset_components_leaves_the_blocks_between_levels_to_the_processor() -> None:
+    text = (package_config_dir() / "model" / "compile" / "components.yaml").read_text()
+    _, compilation = prepared(make_settings("hierarchical", compile=yaml.safe_load(text)["compile"]))
+    names = [compiled.names for compiled in compilation.entries]
+    assert (names[0], names[2]) == (("encoder",), ("decoder",))
+    assert {"processor.to_coarser.0.block", "processor.to_finer.1.block", "processor.up.0.blocks.0"} <= set(names[1])
 
 
 def test_a_component_without_such_modules_is_named() -> None:

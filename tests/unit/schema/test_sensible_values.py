@@ -84,6 +84,8 @@ def test_no_key_takes_nonsense(value: Any) -> None:
         ({"training.transfer_allow": ["encoder"]}, "does nothing with training.transfer_from=null"),
         ({"training.transfer_from": "a", "training.fork_run_id": "b"}, "both say what the run starts from"),
         ({"training.transfer_from": "a", "training.run_id": "a"}, "are both 'a'"),
+        ({"training.ema": {}, "training.strategy.kind": "fsdp"}, "training.ema works on whole weights"),
+        ({"training.freeze": ["encoder"], "training.strategy.kind": "fsdp"}, "training.freeze works on whole weights"),
         ({"training.freeze": "encoder"}, "training.freeze"),
         ({"model.kind": ["graphtransformer"]}, "model.kind"),
     ],

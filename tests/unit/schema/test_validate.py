@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,20 +193,90 @@ class TestKinds:
         assert known in str(found.allowed)
         assert found.mend == f"did you mean {known!r}?"
 
+    def test_a_deeper_key_of_another_kind(self, tree: Tree) -> None:
+        found = only(tree, "model.processor.window_size", 3)
+        assert found.where == "model.processor.window_size"
+        assert found.mend == "window_size is a key of kind transformer; ~model.processor.window_size leaves it out"
+
+    def test_learnt_features_of_edges_that_the_processor_does_not_go_along(self, tree: Tree) -> None:
+        tree["model"] |= {"kind": "transformer", "processor": {"num_heads": 4}}
+        (found,) = problems(tree)
+        assert found.where == "model.edge_trainable_parameters.hidden2hidden"
+        assert found.what.endswith(
+            "=8 does nothing with model.processor.kind='transformer', which goes along no such edges"
+        )
+
+    def test_no_learnt_features_of_edges_that_it_goes_along(self, tree: Tree) -> None:
+        found = only(tree, "model.edge_trainable_parameters.hidden2hidden", None)
+        assert found.what.endswith("=null, but model.processor.kind='graphtransformer' goes along these edges")
+
+    def test_a_kind_that_processes_cannot_share(self, tree: Tree) -> None:
+        tree["model"] |= {"kind": "hierarchical", "processor": {"num_heads": 4}}
+        tree["graph"]["nodes"]["hidden"]["levels"] = 2
+        tree["system"]["hardware"] |= {"num_gpus_per_node": 2, "num_gpus_per_model": 2}
+        (found,) = problems(tree)
+        assert found.where == "system.hardware.num_gpus_per_model"
+        assert found.what.endswith("a processor of model.processor.kind='hierarchical' can't be shared")
+        assert str(found.allowed).endswith("model.processor.kind: graphtransformer, transformer, gnn, pointwise")
+
     @pytest.mark.parametrize(
-        ("kind", "key", "owner"),
+        ("kind", "levels", "said"),
+        [("hierarchical", 1, "works on several levels of hidden nodes, and graph.nodes.hidden.levels gives one"),
+         ("gnn", 2, "gives 2 levels of hidden nodes, and model.processor.kind='gnn' works on")],
+    )  # fmt: skip
+    def test_levels_of_the_graph_and_of_the_model(self, tree: Tree, kind: str, levels: int, said: str) -> None:
+        tree["model"] |= {"kind": kind, "processor": {}}
+        tree["graph"]["nodes"]["hidden"]["levels"] = levels
+        (found,) = problems(tree)
+        assert said in found.what
+        assert found.where == "graph.nodes.hidden.levels"
+
+    def test_a_model_has_the_kind_of_its_processor(self, tree: Tree) -> None:
+        found = only(tree, "model.kind", "gnn")
+        assert found.where == "model.kind"
+        assert found.what == (
+            "model.kind='gnn', but model.processor.kind='graphtransformer': a model has the kind of its processor; "
+            "model/processor=gnn or model/processor=graphtransformer chooses both"
+        )
+
+    def test_components_have_the_kind_of_the_model_unless_they_say_their_own(self, tree: Tree) -> None:
+        tree["model"] |= {"kind": "gnn", "encoder": {}, "processor": {}, "decoder": {"kind": "graphtransformer"}}
+        model = validate_config(tree).model
+        assert [part.kind for part in (model.encoder, model.processor, model.decoder)] == [
+            "gnn",
+            "gnn",
+            "graphtransformer",
+        ]
+        assert model.edge_trainable_parameters.hidden2hidden == 8
+        assert validate_config(validate_config(tree).model_dump(mode="json", by_alias=True)).model == model
+
+    @pytest.mark.parametrize("component", ["encoder", "processor", "decoder"])
+    def test_an_unknown_kind_of_component(self, tree: Tree, component: str) -> None:
+        found = only(tree, f"model.{component}.kind", "gn")
+        assert found.what == f"model.{component}.kind='gn' is no {component} there is"
+        assert found.mend == "did you mean 'gnn'?"
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
         [
-            ("graphtransformer", "model.processor.window_size", "transformer"),
-            ("transformer", "model.edge_trainable_parameters.hidden2hidden", "graphtransformer"),
+            (None, "the module my_kinds can't be imported: ModuleNotFoundError: No module named 'my_kinds'"),
+            ("1 / 0", "can't be imported: ZeroDivisionError: division by zero"),
+            ("", "registers no processor of that name: @register('processor', 'my_kinds.inner')"),
         ],
     )
-    def test_a_deeper_key_of_another_kind(self, tree: Tree, kind: str, key: str, owner: str) -> None:
-        tree["model"]["kind"] = kind
-        tree["model"]["edge_trainable_parameters"].pop("hidden2hidden")
-        put(tree, key, 3)
-        (found,) = problems(tree)
-        assert found.where == key
-        assert found.mend == f"{key.rpartition('.')[2]} is a key of kind {owner}"
+    def test_a_kind_of_the_users(
+        self, tree: Tree, text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if text is not None:
+            (tmp_path / "my_kinds").mkdir()
+            (tmp_path / "my_kinds" / "inner.py").write_text(text)
+        for name in ("my_kinds", "my_kinds.inner"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+        found = only(tree, "model.processor.kind", "my_kinds.inner")
+        assert found.where == "model.processor.kind"
+        assert said.replace("the module my_kinds ", "the module my_kinds.inner ") in found.what
+        assert "the import path of a module that registers itself" in str(found.allowed)
 
     def test_missing(self, tree: Tree) -> None:
         del tree["training"]["training_loss"]["kind"]
@@ -282,6 +354,7 @@ def test_heads_that_processes_can_not_share():
 ON_GPU = {"system.hardware.accelerator": "cuda"}
 PREFETCHED = {"dataloader.prefetch_to_device": True}
 RECORDED = {**ON_GPU, "training.cuda_graphs": True}
+DIVIDED = {"system.hardware.num_gpus_per_node": 2, "training.strategy.kind": "fsdp"}
 IMPLEMENTATION = "training.optimization.optimizer.implementation"
 
 
@@ -308,6 +381,9 @@ class TestRulesBetweenSections:
             ),
             ({"system.hardware.num_gpus_per_model": 2}, "system.hardware.num_gpus_per_model"),
             ({"dataloader.workers": "threads"}, "dataloader.workers"),
+            ({"training.strategy.kind": "fsdp"}, "training.strategy.kind"),
+            ({**DIVIDED, "system.hardware.num_gpus_per_model": 2}, "training.strategy.kind"),
+            ({"training.strategy.reshard_after_forward": False}, "training.strategy.reshard_after_forward"),
             ({"model.residual.step": -14}, "model.residual.step"),
             ({"data.diagnostic": ["insolation"]}, "data.forcing"),
             ({"data.processors.normalizer.std": ["insolation"]}, "data.processors.normalizer"),
@@ -335,6 +411,8 @@ class TestRulesBetweenSections:
             {**RECORDED, "model.processor.gradient_checkpointing": "selective"},
             {**RECORDED, IMPLEMENTATION: "fused", "training.precision": "bf16-mixed"},
             {IMPLEMENTATION: "fused"},
+            {**DIVIDED, "training.strategy.reshard_after_forward": False},
+            {**DIVIDED, "system.hardware.num_gpus_per_node": 1, "system.hardware.num_nodes": 2},
             {**ON_GPU, IMPLEMENTATION: "fused", "training.precision": "16-mixed", "training.gradient_clip.val": None},
         ],
     )

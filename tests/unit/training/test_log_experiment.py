@@ -10,8 +10,9 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
 from etesian.kernels.record import KernelRecord
-from etesian.training.log_experiment import kernels_by_key, log_experiment, markdown
+from etesian.training.log_experiment import kernels_by_key, log_experiment
 from etesian.training.metrics_csv import MetricsCSV
+from etesian.training.tracking.content import markdown
 
 RECORDS = [
     KernelRecord(

@@ -111,3 +111,10 @@ def test_tensors_that_only_the_other_model_has_are_left_out_when_allowed() -> No
         transfer(model(BEFORE, 2), PATH, stored, BEFORE, 2, [])
     found = transfer(model(BEFORE, 2), PATH, stored, BEFORE, 2, ["processor.blocks.2.*"])
     assert [entry.name for entry in found if entry.how == "left out"] == ["processor.blocks.2.query.weight"]
+
+
+def test_variables_inside_of_an_mlp_are_refused() -> None:
+    new = model(NOW, 2)
+    new.encoder.embed_source = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 16))
+    with pytest.raises(UserError, match="matched in linear embeddings and outputs alone"):
+        transfer(new, PATH, checkpoint(model(BEFORE, 1)), NOW, 2, ["wind", "tp"])

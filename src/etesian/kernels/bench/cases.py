@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -198,7 +199,8 @@ def returned_dtypes(kernels: LayerKernels, settings: ModelSettings, machine: Mac
     A norm that does not run here is left out; it is reported where it is measured.
     """
     widths = {"LayerNorm": settings.num_channels}
-    widths |= dict.fromkeys(("QueryNorm", "KeyNorm"), settings.num_channels // settings.processor.num_heads)
+    block: Any = settings.processor
+    widths |= dict.fromkeys(("QueryNorm", "KeyNorm"), settings.num_channels // block.num_heads)
     found = {}
     for slot, width in widths.items():
         try:

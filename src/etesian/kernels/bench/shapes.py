@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
 from etesian.graph.edges import Edges
-from etesian.schema.model import BlockSettings, ModelSettings
+from etesian.schema.model import ModelSettings
 
 DISTANCE_FEATURES = 3
 """Length and direction of an edge."""
@@ -28,7 +29,7 @@ class Shape:
         For the tables: ``data nodes``.
     rows : int
         Nodes, batch and ensemble folded in; of graph attention the destination nodes.
-    block : BlockSettings
+    block : ComponentSettings
         Of the component that mostly works on them: heads and width of the MLP.
     calls : int
         How often a step of the model calls the slot on them: what they weigh when kernels are compared.
@@ -42,7 +43,7 @@ class Shape:
 
     name: str
     rows: int
-    block: BlockSettings
+    block: Any
     calls: int = 1
     edges: Edges | None = None
     edge_features: int = 0
@@ -109,9 +110,9 @@ def _graph_shapes(settings: ModelSettings, sizes: Sizes) -> list[Shape]:
     learnt = settings.edge_trainable_parameters.model_dump()
     components = {"data2hidden": "encoder", "hidden2hidden": "processor", "hidden2data": "decoder"}
     shapes = []
-    for name, edges in sizes.edges.items():
-        component = components[name]
-        if not settings.uses(component, "GraphAttention"):
+    for name, component in components.items():
+        edges = sizes.edges.get(name)
+        if edges is None or not settings.uses(component, "GraphAttention"):
             continue
         repeated = edges.repeated(sizes.copies)
         calls = settings.processor.num_layers if component == "processor" else 1
