@@ -6,6 +6,7 @@ Only the chosen command's module is imported, and it imports what it needs when 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -167,7 +168,12 @@ def _importing_from_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _of_the_machine(error: Exception, words: Sequence[str]) -> UserError | None:
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CUT_SHORT = ("PytorchStreamWriter failed writing", "unexpected pos", "NetCDF: HDF error", "No space left on device")
+"""How libraries say that a file was cut short."""
+
+
+def _of_the_machine(error: Exception, arguments: Sequence[str]) -> UserError | None:
     """Turn what the file system or the memory refuses into a user error; None for any other fault.
 
     Where a mistake can be foreseen it is reported with its config key. This is for the rest: a folder that lost its
@@ -176,10 +182,17 @@ def _of_the_machine(error: Exception, words: Sequence[str]) -> UserError | None:
     if isinstance(error, OSError) and error.filename is not None:
         return UserError(f"{error.strerror or type(error).__name__}", where=str(error.filename))
     text = " ".join(str(error).split())
+    if (isinstance(error, OSError) and error.errno in _FULL) or any(words in text for words in _CUT_SHORT):
+        return UserError(
+            "a file can't be written to its end: no space is left where the command writes"
+            if isinstance(error, OSError)
+            else f"a file can't be written to its end, as where no space is left: {text[:150]}",
+            mend="make room there, or write to another place",
+        )
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
         return UserError(
             f"the memory does not suffice: {text or type(error).__name__}",
-            mend=_MEMORY.get(_chosen(words) or "", _MEMORY["train"]),
+            mend=_MEMORY.get(_chosen(arguments) or "", _MEMORY["train"]),
         )
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -51,6 +51,34 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open such a temporary file for writing, ``"wb"`` or ``"w"``; see :func:`atomic_path`."""
     with atomic_path(path) as temporary, open(temporary, mode) as file:
         yield file
+
+
+@contextmanager
+def files_together(folder: Path, replaced: Sequence[str] = ()) -> Iterator[Path]:
+    """Name a temporary folder whose files go into `folder` once the body is through.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are to lie; it is made if missing.
+    replaced : sequence of str
+        Patterns of the files there that go when the new ones come.
+
+    Raises
+    ------
+    Exception
+        Whatever the body raises; `folder` is as it was then.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name[:40]}.", dir=folder.parent) as name:
+        temporary = Path(name)
+        yield temporary
+        folder.mkdir(exist_ok=True)
+        for pattern in replaced:
+            for file in folder.glob(pattern):
+                file.unlink()
+        for file in sorted(temporary.iterdir()):
+            os.replace(file, folder / file.name)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -84,6 +84,9 @@ def _policy(name: str) -> dict[str, Any]:
 CASES = {
     "plain": Case({}),
     "transformer": Case({"kind": "transformer"}),
+    "gnn": Case({"kind": "gnn"}, rollout=2),
+    "pointwise": Case({"kind": "pointwise"}),
+    "hierarchical": Case({"kind": "hierarchical"}, rollout=2),
     "rollout": Case({}, rollout=2),
     "kept": Case({}, rollout=2, keeps=True),
     "accumulated": Case({}, micro=2),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from etesian.errors import UserError
-from etesian.files import atomic_file, link, write_json
+from etesian.files import atomic_file, files_together, link, write_json
 from etesian.outputs import check_writable
 
 
@@ -80,3 +80,17 @@ def test_whether_a_file_can_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "access", lambda folder, mode: False)
     with pytest.raises(UserError, match="is not to be written to"):
         check_writable(tmp_path / "a.json", "--write")
+
+
+def test_files_come_together_and_take_the_place_of_others(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "output"
+    for text in ("one", "two"):
+        with files_together(output, ["*.csv"]) as folder:
+            (folder / f"{text}.csv").write_text(text)
+            assert not list(output.glob(f"{text}.csv"))
+    (output / "mine.txt").touch()
+    assert names(output) == ["mine.txt", "two.csv"]
+    with pytest.raises(ZeroDivisionError), files_together(output, ["*.csv"]) as folder:
+        (folder / "three.csv").write_text(f"half {1 / 0}")
+    assert names(output) == ["mine.txt", "two.csv"]
+    assert names(tmp_path / "new") == ["output"]

@@ -85,10 +85,15 @@ def generate(folder: Path) -> int:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is a file"
         raise UserError(f"{folder} {what}, and nothing is overwritten", where="DIR", allowed="an empty or new folder")
+    made = folder.exists()
     try:
         shutil.copytree(package_config_dir(), folder, dirs_exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}", where="DIR") from error
+    except OSError as error:  # of several files it holds a list, each with its reason behind it
+        shutil.rmtree(folder, ignore_errors=True)
+        if made:
+            folder.mkdir(exist_ok=True)
+        reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error.strerror
+        raise UserError(f"{folder} cannot be written: {reason}", where="DIR", mend="another folder") from error
     print(f"copied to {folder}; edit there, then run")
     print(f"  anemoi-training train --config-dir {folder}")
     return 0

@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"{option} {value} is not 1 or more", where=option, allowed="1, 2, 3, ...")
     output = args.output or _beside(checkpoint)
     _check_output(output, force=args.force)
-    from etesian.commands.evaluate_run import draw, evaluate, plan, write
+    from etesian.commands.evaluate_run import FILES, draw, evaluate, plan, write
+    from etesian.files import files_together
     from etesian.inference.evaluation_data import Period
 
     common.register_kinds()
@@ -69,9 +70,10 @@ def run(args: argparse.Namespace) -> int:
     evaluation = evaluate(planned, shown)
     _print(evaluation)
     attributes = _attributes(planned.forecaster.about, checkpoint, evaluation)
-    files = write(evaluation, output, attributes)
-    if not args.no_plots:
-        files += draw(evaluation, output)
+    with files_together(output, FILES) as folder:
+        files = write(evaluation, folder, attributes)
+        if not args.no_plots:
+            files += draw(evaluation, folder)
     print(f"wrote {len(files)} files to {output}: {', '.join(file.name for file in files if file.suffix != '.png')}"
           + (f" and {sum(file.suffix == '.png' for file in files)} pictures" if not args.no_plots else ""))  # fmt: skip
     return 0

@@ -180,11 +180,12 @@ def _day(date: np.datetime64, labels: tuple[str, ...]) -> str:
     return str(date.astype(f"datetime64[{'M' if 'month' in labels[0] else 'D'}]"))
 
 
+FILES = ("scores.*", "maps.nc", "spectra.*", "errors_*.png", "forecast_*.png")
+"""Patterns of all the files of an evaluation."""
+
+
 def write(evaluation: Evaluation, output: Path, attributes: dict[str, Any]) -> list[Path]:
-    """Write CSV and NetCDF, in place of the files of an earlier evaluation; return the files."""
-    for pattern in ("scores.*", "maps.nc", "spectra.*", "errors_*.png", "forecast_*.png"):
-        for file in output.glob(pattern):
-            file.unlink()
+    """Write CSV and NetCDF into a folder; return the files."""
     dataset = evaluation.plan.windows.dataset
     step = step_of(evaluation.plan.forecaster.about["dataset"])
     about = About(step, dataset.variables_metadata, attributes)

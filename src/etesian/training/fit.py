@@ -56,7 +56,7 @@ from etesian.training.sharded import FullySharded
 from etesian.training.shared_model import SharedModel
 from etesian.training.slurm_environment import SlurmProcesses
 from etesian.training.start import prepare_start, starting_checkpoint
-from etesian.training.stop_request import StopRequest
+from etesian.training.stop_request import Stopped, StopRequest
 from etesian.training.stopping import StopAfterStep
 
 
@@ -188,6 +188,8 @@ def train(
     with together(trainer), naming_kernels(experiment.kernels):
         log_experiment(trainer.loggers, resolved(config), experiment.kernels.records)
         trainer.fit(module, datamodule, ckpt_path=path, weights_only=False)
+        if stopping.after_training is not None:
+            raise Stopped(stopping.after_training)
         trainer.strategy.barrier("best checkpoint")
         if trainer.is_global_zero and not inference.written:  # the run was done already, or was ended in between
             inference.write(load_checkpoint(run.checkpoints / LAST), run.checkpoints / LAST)

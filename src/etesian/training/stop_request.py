@@ -12,10 +12,11 @@ from types import FrameType
 STOPPED = 75
 """Exit status of a run that SIGUSR1 or ``training.max_time`` ended before its last step; after SIGTERM it is 143."""
 
-REASONS = ("training.max_time", "SIGUSR1", "SIGTERM")
+SIGNALS = ("SIGUSR1", "SIGTERM")
+REASONS = ("training.max_time", *SIGNALS)
 """Who may ask a run to stop; of several the last counts."""
 
-_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+_SIGNALS = tuple(signal.Signals[name] for name in SIGNALS)
 
 
 class Stopped(SystemExit):
@@ -46,6 +47,7 @@ class StopRequest:
         self.began = time.monotonic()
         self.asked: str | None = None
         self.waits = False  # whether a step is under way that is to be finished first
+        self._ended = False  # whether a signal is ending the run already
 
     @property
     def reason(self) -> str | None:
@@ -77,7 +79,7 @@ class StopRequest:
                 signal.signal(number, self._take)
 
     def _take(self, number: int, _: FrameType | None) -> None:
-        first = self.asked is None
         self.asked = self.asked or signal.Signals(number).name
-        if first and not self.waits:
+        if not self.waits and not self._ended:
+            self._ended = True  # tidying up is not to be cut short by another one
             raise Stopped(self.asked)

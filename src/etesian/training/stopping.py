@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Callback
 
 from etesian.training.checkpoints import LAST
 from etesian.training.run_lock import RunLock
-from etesian.training.stop_request import REASONS, Stopped, StopRequest
+from etesian.training.stop_request import REASONS, SIGNALS, Stopped, StopRequest
 
 
 class StopAfterStep(Callback):
@@ -30,12 +30,18 @@ class StopAfterStep(Callback):
         Optimiser steps between two times that several processes agree.
     lock : RunLock, optional
         That of the run, whose loss ends it.
+
+    Attributes
+    ----------
+    after_training : str or None
+        The signal that came too late to stop the training, for whoever would do more.
     """
 
     def __init__(self, request: StopRequest, folder: Path, interval: int, lock: RunLock | None = None) -> None:
         self.request, self.folder, self.interval, self.lock = request, folder, interval, lock
         self._looked_at = -1
         self._agreed: str | None = None
+        self.after_training: str | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Let signals wait for the end of a step."""
@@ -67,5 +73,7 @@ class StopAfterStep(Callback):
         return REASONS[int(found) - 1] if int(found) else None
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let signals end at once what comes after: the checkpoint is there."""
+        """Let signals end at once what comes after, one that came in the last step too: the checkpoint is there."""
         self.request.waits = False
+        reason = self._agree(trainer)
+        self.after_training = reason if reason in SIGNALS else None

@@ -7,11 +7,13 @@ import importlib
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +176,9 @@ class TestOtherEnds:
             (OSError(36, "File name too long", "x" * 300), 2),
             (MemoryError(), 2),
             (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2),
+            (OSError(28, "No space left on device"), 2),
+            (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 938816 vs 938704"), 2),
+            (RuntimeError("NetCDF: HDF error"), 2),
         ],
     )
     def test_status(self, end: BaseException, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +311,26 @@ class TestGenerate:
         (tmp_path / "train.yaml").write_text("mine")
         assert "is not empty" in fails(capsys, "config", "generate", str(tmp_path))
         assert (tmp_path / "train.yaml").read_text() == "mine"
+
+    def test_a_full_disk_leaves_nothing(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        copied = []
+
+        def copy(source: str, target: str) -> None:
+            copied.append(target)
+            Path(target).touch()
+            if len(copied) > 3:
+                raise OSError(28, "No space left on device", target)
+
+        copytree = shutil.copytree
+
+        def copy_all(source: Path, target: Path, *rest: Any, **options: Any) -> Any:
+            return copytree(source, target, *rest, **options, **({} if rest else {"copy_function": copy}))
+
+        monkeypatch.setattr(shutil, "copytree", copy_all)
+        assert "No space left on device" in fails(capsys, "config", "generate", str(tmp_path / "mine"))
+        assert not (tmp_path / "mine").exists()
 
     def test_a_file_in_the_way(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "x").write_text("")

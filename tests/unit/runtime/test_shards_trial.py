@@ -31,7 +31,7 @@ def norm(name: str) -> dict[str, Any]:
     return {"layer_kernels": {"LayerNorm": {"_target_": f"indivisible_kernels.{name}"}}}
 
 
-@pytest.mark.parametrize("kind", ["graphtransformer", "transformer"])
+@pytest.mark.parametrize("kind", ["graphtransformer", "transformer", "gnn", "pointwise", "hierarchical"])
 @pytest.mark.parametrize("precision", ["64-true", "32-true", "bf16-mixed"])
 def test_plain_kernels_can_be_divided(kind: str, precision: str) -> None:
     assert tried(precision, kind=kind) == []

@@ -116,3 +116,28 @@ def test_without_a_limit_nothing_stops(tmp_path: Path) -> None:
     for _ in range(5):
         trainer.step(callback)
     assert trainer.saved == []
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_signal_in_the_last_step_ends_what_comes_after(tmp_path: Path, reason: str) -> None:
+    request = StopRequest()
+    callback, trainer = StopAfterStep(request, tmp_path, 10), Trainer(max_steps=1)
+    with request.listening():
+        callback.on_train_start(trainer, None)
+        request.asked = reason
+        trainer.step(callback)
+        assert callback.after_training is None
+        callback.on_train_end(trainer, None)
+    assert callback.after_training == (None if reason == "training.max_time" else reason)
+
+
+def test_a_second_signal_ends_what_the_first_did_not(tmp_path: Path) -> None:
+    request = StopRequest()
+    callback, trainer = StopAfterStep(request, tmp_path, 10), Trainer()
+    with request.listening():
+        callback.on_train_start(trainer, None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        callback.on_train_end(trainer, None)
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # tidying up goes on
