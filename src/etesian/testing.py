@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etesian.errors import UserError, did_you_mean
-from etesian.testing_arguments import check_type, check_whole, refuse_graph_file, refuse_replaced, strings
+from etesian.testing_arguments import STARTS_ANEW, check_type, check_whole, refuse_graph_file, refuse_replaced, strings
 from etesian.testing_sizes import at_most, cut_graph, cut_model
 
 try:
@@ -354,7 +354,7 @@ def _make_small(config: Config, size: Size, dataset: Path, splits: Mapping[str, 
         loader["batch_size"][name] = at_most(loader["batch_size"][name], size.batch_size)
     loader["pin_memory"], loader["workers"], loader["prefetch_to_device"] = None, "processes", False
     tree["system"]["input"] = {"dataset": str(dataset), "graph": None}
-    tree["training"] |= {"run_id": None, "fork_run_id": None, "load_weights_only": False}
+    tree["training"] |= STARTS_ANEW
     tree["diagnostics"]["plot"]["enabled"] = tree["diagnostics"]["scores"]["enabled"] = False
     tree["diagnostics"]["log"]["tensorboard"]["enabled"] = False
     return validate_config(tree)

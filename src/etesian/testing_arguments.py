@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from etesian.errors import Problem, UserError
+
+STARTS_ANEW: dict[str, Any] = {
+    "run_id": None,
+    "fork_run_id": None,
+    "load_weights_only": False,
+    "transfer_from": None,
+    "transfer_allow": [],
+}
+"""What of the section ``training`` the fixture sets: each training starts anew."""
 
 _REPLACED = {
     "system.input.dataset": "variables=[...] and Size(grid=...) say what the synthetic dataset holds",
     "system.input.graph": "the graph is built for the synthetic dataset",
     "system.hardware.accelerator": "device='cpu' or device='cuda'",
-    **{f"training.{key}": "each training starts anew" for key in ("run_id", "fork_run_id", "load_weights_only")},
+    **{f"training.{key}": "each training starts anew" for key in STARTS_ANEW},
     **{f"dataloader.{split}.{side}": "the periods are those of the synthetic dataset"
        for split in ("training", "validation", "test") for side in ("start", "end")},
 }  # fmt: skip

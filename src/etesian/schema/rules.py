@@ -25,6 +25,7 @@ def cross_section_problems(config: Config) -> Iterator[Problem]:
     yield from _residual(config)
     yield from _roles(config)
     yield from _length(config)
+    yield from _average(config)
     yield from _graph(config)
     yield from _levels(config)
     yield from _slurm(config)
@@ -287,6 +288,27 @@ def _length(config: Config) -> Iterator[Problem]:
             f" training.optimization.lr={config.training.optimization.lr}",
             "training.optimization.lr_scheduler.lr_min",
             f"at most {config.training.optimization.lr}",
+        )
+
+
+def _average(config: Config) -> Iterator[Problem]:
+    """Yield averages that nothing is averaged for, and what does not go with a model that is divided."""
+    ema, steps = config.training.ema, config.training.max_steps
+    chosen = [key for key, value in (("ema", ema), ("freeze", config.training.freeze)) if value]
+    if config.training.strategy.kind == "fsdp":
+        for key in chosen:
+            yield Problem(
+                f"training.{key} works on whole weights, and training.strategy.kind='fsdp' divides them",
+                f"training.{key}",
+                f"{'null' if key == 'ema' else 'an empty list'} with fsdp",
+                "training.strategy.kind=ddp",
+            )
+    if ema is not None and steps is not None and ema.start_step >= steps:
+        yield Problem(
+            f"training.ema.start_step={ema.start_step} is not before the end of the run, training.max_steps={steps}: "
+            "nothing would be averaged",
+            "training.ema.start_step",
+            f"less than {steps}, or training.ema=null",
         )
 
 

@@ -86,6 +86,24 @@ class OptimizationSettings(Section):
     """Learning rate over the run."""
 
 
+class EMASettings(Section):
+    """Exponential moving average of the weights: a <- decay a + (1 - decay) w after each optimiser step."""
+
+    decay: float = Field(default=0.999, gt=0, lt=1)
+    """Share of the average that is kept in a step."""
+    start_step: int = Field(default=0, ge=0)
+    """Optimiser steps after which the average begins; up to then it is the weights themselves."""
+
+
+class EarlyStoppingSettings(Section):
+    """End of a run whose validation loss no longer falls."""
+
+    patience: int = Field(default=5, ge=1)
+    """Validations in a row without a lower loss after which the run ends."""
+    min_delta: float = Field(default=0.0, ge=0)
+    """A loss counts as lower where it is by more than this."""
+
+
 class StrategySettings(Section):
     """How several processes share the work of a step; each has a part of every batch."""
 
@@ -104,6 +122,10 @@ class TrainingSettings(Section):
     """Run (or checkpoint file) that a new run starts from."""
     load_weights_only: bool = False
     """With ``fork_run_id``: take the weights, start optimiser, schedule and epochs afresh."""
+    transfer_from: str | None = None
+    """Run (or checkpoint file) for other variables or another grid, whose weights a new run takes where they fit."""
+    transfer_allow: list[str] = []
+    """Tensors and variables, by name or pattern, that may start anew or be left out then."""
     allow_other_kernels: bool = False
     """Go on from a checkpoint of other layer kernels, of the same families with the same constants."""
     seed: int = Field(default=1234, ge=0, le=2**32 - 1)
@@ -128,6 +150,12 @@ class TrainingSettings(Section):
     """Validation batches run before the training."""
     gradient_clip: GradientClip = GradientClip()
     """Clipping."""
+    ema: EMASettings | None = None
+    """Average of the weights, for validation and inference; null makes none."""
+    freeze: list[str] = []
+    """Modules of the model that are not trained, by name or pattern (``encoder``, ``processor.blocks.[01]``)."""
+    early_stopping: EarlyStoppingSettings | None = None
+    """When the run ends before its length; null never."""
     training_loss: SerializeAsAny[LossSettings]
     """Loss."""
     scalers: dict[str, SerializeAsAny[ScalerSettings]] = {}
@@ -166,6 +194,12 @@ class TrainingSettings(Section):
             raise ValueError("training.max_epochs and training.max_steps are both null: one must end the run")
         if self.load_weights_only and self.fork_run_id is None:
             raise ValueError("training.load_weights_only=true needs training.fork_run_id, the run to take them from")
+        if self.transfer_from is not None and self.fork_run_id is not None:
+            raise ValueError("training.transfer_from and training.fork_run_id both say what the run starts from")
+        if self.transfer_allow and self.transfer_from is None:
+            raise ValueError("training.transfer_allow does nothing with training.transfer_from=null")
+        if self.run_id is not None and self.run_id == self.transfer_from:
+            raise ValueError(f"training.run_id and training.transfer_from are both {self.run_id!r}")
         if self.run_id is not None and self.run_id == self.fork_run_id:
             raise ValueError(f"training.run_id and training.fork_run_id are both {self.run_id!r}")
         named = [self.training_loss.scalers, *(part.scalers for part in self.training_loss.parts)]

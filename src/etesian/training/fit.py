@@ -34,11 +34,13 @@ from etesian.schema.config import Config
 from etesian.training.benchmark_profiler import BenchmarkProfiler, check_length
 from etesian.training.build_loss import build_loss
 from etesian.training.checkpoints import LAST, AtomicCheckpointIO, RunState, checkpoint_callbacks
+from etesian.training.choices import chosen_callbacks, describe_choices
 from etesian.training.compiled import CompiledGraphs
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.environment import environment
 from etesian.training.experiment import Experiment
 from etesian.training.finite import FiniteLosses
+from etesian.training.freezing import freeze
 from etesian.training.log_experiment import log_experiment
 from etesian.training.loss_context import LossContext
 from etesian.training.metrics_csv import MetricsCSV
@@ -99,6 +101,7 @@ def build_module(experiment: Experiment, forecaster: Forecaster, graph: HeteroDa
     task, optimization = experiment.config.task, training.optimization
     outputs = experiment.variables.output
     logged = {name: outputs.index(name) for name in experiment.config.diagnostics.log.logged(outputs)}
+    freeze(forecaster.model, training.freeze)
     module = ForecastModule(forecaster, loss, task, optimization, run_steps, recorder, shared, logged)
     if training.precision == "64-true":
         module.double()  # before weights are restored, which would round them to 32 bits
@@ -168,7 +171,7 @@ def train(
     module = build_module(experiment, forecaster, graph, run_steps)
     origin, path = "new", None
     if start is not None:
-        path, origin = prepare_start(start, config, run, module, datamodule, trainer)
+        path, origin = prepare_start(start, experiment, run, module, datamodule, trainer)
     if trainer.is_global_zero:
         run.create()
         _introduce(experiment, run, module, compilation, origin)
@@ -233,6 +236,7 @@ def build_trainer(
     training, diagnostics = config.training, config.diagnostics
     callbacks: list[Callback] = [
         RunState(content),
+        *chosen_callbacks(training),
         *([CompiledGraphs(compilation)] if compilation is not None and compilation.entries else []),
         FiniteLosses(diagnostics.log.interval),
         *checkpoint_callbacks(diagnostics.checkpoint, run.checkpoints),
@@ -313,6 +317,8 @@ def _introduce(
     skipped = {name: count for name, count in experiment.skipped_windows().items() if count}
     console.print(f"Run {run.run_id} in {run.path} ({origin})", highlight=False)
     console.print(f"{parameters:,} parameters; windows: {windows}", highlight=False)
+    for line in describe_choices(experiment.config.training, module.forecaster.model):
+        console.print(line, highlight=False, soft_wrap=True)
     if line := _too_many_workers(experiment.config):
         console.print(line, highlight=False, soft_wrap=True)
     if skipped:

@@ -16,11 +16,12 @@ from etesian.schema.training import OptimizationSettings, SchedulerSettings
 def build_optimizer(settings: OptimizationSettings, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Make AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101).
 
-    Biases, norms and learnt node and edge features take part in the weight decay like every other parameter.
+    Biases, norms and learnt node and edge features take part in the weight decay like every other parameter. One
+    that is frozen (without ``requires_grad``) is left out.
     """
     adamw = settings.optimizer
     return torch.optim.AdamW(
-        parameters,
+        [parameter for parameter in parameters if parameter.requires_grad],
         lr=settings.lr,
         betas=(adamw.betas[0], adamw.betas[1]),
         eps=adamw.eps,

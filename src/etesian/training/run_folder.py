@@ -145,8 +145,8 @@ class RunFolder:
         )
 
 
-def find_checkpoint(root: Path, reference: str) -> Path:
-    """Return the checkpoint that ``training.fork_run_id`` names: a run under `root`, or a file.
+def find_checkpoint(root: Path, reference: str, where: str = "training.fork_run_id") -> Path:
+    """Return the checkpoint that the config names at `where`: that of a run under `root`, or a file.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def find_checkpoint(root: Path, reference: str) -> Path:
     runs = sorted(folder.parent.parent.name for folder in root.glob("*/checkpoints/last.ckpt"))
     raise UserError(
         f"no checkpoint of run {reference!r} under {root}, and no file of that name",
-        where="training.fork_run_id",
+        where=where,
         allowed="a run that has checkpoints/last.ckpt" + (f": {', '.join(runs[-8:])}" if runs else "; there is none"),
         mend="name one of them, the path of a checkpoint, or the right system.output.root",
     )

@@ -1,4 +1,4 @@
-"""Where a run starts from: its own last checkpoint, that of a run it is forked from, or nothing."""
+"""Where a run starts from: its own last checkpoint, that of a run it is forked or transferred from, or nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytorch_lightning as pl
 from etesian.checkpoint.content import kernels_of
 from etesian.checkpoint.mapping import check_mapping, library_changes
 from etesian.checkpoint.read import check_finite, check_weights, load_checkpoint
-from etesian.schema.config import Config
 from etesian.training.checkpoints import check_not_imported, position_in_data
+from etesian.training.choices import check_choices
 from etesian.training.datamodule import ForecastDataModule
 from etesian.training.experiment import Experiment
 from etesian.training.metrics_csv import MetricsCSV
 from etesian.training.module import ForecastModule
 from etesian.training.run_folder import RunFolder, find_checkpoint, resolved
 from etesian.training.tracking.tensorboard import TensorBoardFiles
+from etesian.training.transfer import transfer_into
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ def starting_checkpoint(experiment: Experiment, run: RunFolder) -> Start | None:
         run.check_same_experiment(resolved(config))
     elif config.training.fork_run_id is not None:
         path = find_checkpoint(run.root, config.training.fork_run_id)
+    elif config.training.transfer_from is not None:
+        path = find_checkpoint(run.root, config.training.transfer_from, "training.transfer_from")
     else:
         return None
     checkpoint = load_checkpoint(path)
@@ -53,7 +56,7 @@ def starting_checkpoint(experiment: Experiment, run: RunFolder) -> Start | None:
 
 def prepare_start(
     found: Start,
-    config: Config,
+    experiment: Experiment,
     run: RunFolder,
     module: ForecastModule,
     datamodule: ForecastDataModule,
@@ -63,14 +66,17 @@ def prepare_start(
 
     Returns what Lightning restores, and where the run starts, in words.
     """
-    start, checkpoint = found.path, found.checkpoint
+    start, checkpoint, config = found.path, found.checkpoint, experiment.config
+    resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
+    if config.training.transfer_from is not None and not resumes:
+        return None, transfer_into(module, experiment, run, start, checkpoint, report=trainer.is_global_zero)
     check_weights(start, checkpoint["state_dict"], module)
     check_finite(start, checkpoint["state_dict"])
-    resumes, step = start.parent == run.checkpoints, checkpoint["global_step"]
     if config.training.load_weights_only and not resumes:
         module.load_state_dict(checkpoint["state_dict"])
         return None, f"new, with the weights of {start}"
     check_not_imported(start, checkpoint)
+    check_choices(start, checkpoint, config.training)
     datamodule.resume_at = position_in_data(checkpoint)
     if not resumes:
         return start, f"new, goes on from {start} at step {step}"

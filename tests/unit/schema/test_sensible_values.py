@@ -24,7 +24,8 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
         *parents, last = key.split(".")
         node = tree
         for parent in parents:
-            node = node.setdefault(parent, {})
+            node[parent] = {} if node.get(parent) is None else node[parent]  # a section may be null
+            node = node[parent]
         node[last] = value
     return tree
 
@@ -45,7 +46,7 @@ def in_list(key: str) -> bool:
     """Tell whether a key is that of an entry of a list, which has no place of its own."""
     node: Any = DEBUG
     for part in key.split(".")[:-1]:
-        node = node.get(part, {})
+        node = node.get(part) or {}
         if isinstance(node, list):
             return True
     return False
@@ -77,6 +78,15 @@ def test_no_key_takes_nonsense(value: Any) -> None:
         ({"model.encoder.mlp_hidden_ratio": 1e-9}, "no hidden channel"),
         ({"task.rollout": {"start": 1, "epoch_increment": 2, "maximum": 1}}, "changes nothing"),
         ({"diagnostics.scores": {"climatology": "none", "climatology_file": "c.nc"}}, "climatology_file is not read"),
+        ({"training.ema": {"decay": 1.0}}, "training.ema.decay"),
+        ({"training.ema": {"start_step": 10}, "training.max_steps": 10}, "training.max_steps=10: nothing would be"),
+        ({"training.early_stopping": {"patience": 0}}, "training.early_stopping.patience"),
+        ({"training.transfer_allow": ["encoder"]}, "does nothing with training.transfer_from=null"),
+        ({"training.transfer_from": "a", "training.fork_run_id": "b"}, "both say what the run starts from"),
+        ({"training.transfer_from": "a", "training.run_id": "a"}, "are both 'a'"),
+        ({"training.ema": {}, "training.strategy.kind": "fsdp"}, "training.ema works on whole weights"),
+        ({"training.freeze": ["encoder"], "training.strategy.kind": "fsdp"}, "training.freeze works on whole weights"),
+        ({"training.freeze": "encoder"}, "training.freeze"),
         ({"model.kind": ["graphtransformer"]}, "model.kind"),
     ],
     ids=lambda value: str(value)[:40],
