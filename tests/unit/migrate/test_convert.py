@@ -94,7 +94,8 @@ def test_something_is_told_of_every_key_once(translate: Convert, trees: Path) ->
 def test_weights_by_parameter_and_level_are_written_out(translate: Convert) -> None:
     scalers = translate().tree["training"]["scalers"]
     assert scalers["general_variable"] == {"kind": "variable", "default": 1.0,
-                                           "weights": {"2t": 2.0, "q_500": 0.6, "q_850": 0.6}}  # fmt: skip
+                                           "weights": {"2t": 2.0, "q_500": 0.6, "q_850": 0.6},
+                                           "parameters": {}}  # fmt: skip
     assert scalers["pressure_level"]["weights"] == {"q_500": 0.5, "q_850": 0.85, "z_500": 0.5}
     assert scalers["node_weights"] == {"kind": "node_attribute", "attribute": "area_weight"}
     assert translate().tree["training"]["training_loss"]["scalers"] == [
